@@ -1,0 +1,1 @@
+"""Timing of implementations and of the oracle itself; refuses to time what fails its check."""

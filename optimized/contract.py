@@ -1,0 +1,84 @@
+"""What an implementation promises.
+
+A contract turns "close enough" into arithmetic: the verdict derives its error budget from the number formats named
+here, and normalises conventions (log base, empty rows) by it. A field is a fact about the implementation, found in its
+source or by probing, never a tolerance.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from typing import Literal
+
+Format = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2"]
+
+#: Largest relative error of rounding to nearest in each format.
+UNIT_ROUNDOFF: dict[str, float] = {
+    "fp64": 2.0**-53,
+    "fp32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "bf16": 2.0**-8,
+    "fp16": 2.0**-11,
+    "e4m3": 2.0**-4,
+    "e5m2": 2.0**-3,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """Number formats and conventions of one implementation."""
+
+    scores: Format = "fp32"
+    """Format of the scores S = scale * q.k and of the softmax arithmetic."""
+    probabilities: Format = "bf16"
+    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V."""
+    accumulator: Format = "fp32"
+    """Format that q.k and P.V are accumulated in."""
+    partials: Format | None = None
+    """Format of partial outputs that are merged afterwards (split keys); None: there are none."""
+    output: Format | None = None
+    """Format of the output; None: that of the queries."""
+    exp_error: float = 2.0**-22
+    """Largest relative error of exp. 2**-22 holds for ex2.approx.ftz.f32 on NVIDIA GPUs."""
+    row_sum: Literal["unrounded", "rounded"] = "unrounded"
+    """Whether the softmax denominator sums the probabilities before or after they are rounded."""
+    lse_base: Literal["e", "2"] | None = "e"
+    """Base of the returned log-sum-exp; None: the implementation returns none."""
+    lse_error: float = 0.0
+    """Absolute error of the LSE beyond fp32 arithmetic, in natural log units, at |score| bound 1, if declared."""
+    empty_out: Literal["zero", "nan", "undefined"] = "zero"
+    """Output of a query that sees no key."""
+    empty_lse: Literal["-inf", "+inf", "nan", "undefined"] = "-inf"
+    """LSE of a query that sees no key."""
+    invalid_index: Literal["ignored", "negative-ignored", "undefined"] = "ignored"
+    """Index < 0 or >= n: both ignored; only the negative ones ignored; neither may occur."""
+    duplicates: Literal["counted", "collapsed", "undefined"] = "counted"
+    """What an index named twice in one row means."""
+    index_space: Literal["physical", "request-local"] = "physical"
+    """What an index counts: rows of the cache, or key positions of the request."""
+    causal_alignment: Literal["bottom-right", "top-left"] = "bottom-right"
+    """Which corner the causal diagonal is anchored to when a request has more keys than queries."""
+    topk_order: Literal["any", "descending", "ascending"] = "any"
+    """Order of selected indices."""
+    topk_ties: Literal["any", "lowest-index"] = "any"
+    """Which of several equal scores at the threshold are selected."""
+    deterministic: bool = True
+    """Two runs on the same inputs agree bit for bit."""
+    batch_invariant: bool = False
+    """A request alone and the same request in a batch agree bit for bit."""
+    graph_safe: bool = False
+    """May be captured in a CUDA graph and replayed on changed buffers."""
+
+    def __post_init__(self) -> None:
+        for name in ("scores", "probabilities", "accumulator", "partials", "output"):
+            value = getattr(self, name)
+            if value is not None and value not in UNIT_ROUNDOFF:
+                raise ValueError(f"contract field {name!r}: expected one of {sorted(UNIT_ROUNDOFF)}, got {value!r}")
+        if not 0.0 <= self.exp_error < 1.0:
+            raise ValueError(f"contract field 'exp_error': expected a relative error in [0, 1), got {self.exp_error}")
+        if self.lse_error < 0.0:
+            raise ValueError(f"contract field 'lse_error': expected a value >= 0, got {self.lse_error}")
+
+    def as_dict(self) -> dict[str, object]:
+        """The contract as JSON-ready values."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}

@@ -1,0 +1,19 @@
+"""The specification: every operator as a pure PyTorch function that reads like its formula.
+
+Imports torch and nothing of ours; runs on any device. Every function computes in
+``promote_types(input dtype, float32)``, so float64 inputs give the truth that a verdict is measured against.
+Nothing here imitates the rounding of a kernel.
+
+Dimension letters, used in every shape of the project::
+
+    s  query tokens (all requests packed)      c  latent rank (kv_lora_rank)
+    t  key tokens (all requests packed)        r  RoPE dim
+    h  heads                                   k  selected slots (top-k)
+    d  query/key head dim                      i  indexer heads
+    v  value head dim                          e  indexer head dim
+    n  rows of a cache                         b  requests
+
+Ragged batches are packed; ``cu_q`` and ``cu_k`` are int32 prefix sums [b+1]. Every attention operator returns
+``(out, lse)`` with ``lse`` the natural logarithm of the softmax denominator. A query with no key has
+``out = 0`` and ``lse = -inf``.
+"""

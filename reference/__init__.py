@@ -17,3 +17,24 @@ Ragged batches are packed; ``cu_q`` and ``cu_k`` are int32 prefix sums [b+1]. Ev
 ``(out, lse)`` with ``lse`` the natural logarithm of the softmax denominator. A query with no key has
 ``out = 0`` and ``lse = -inf``.
 """
+
+from .chunks import CHUNK_ELEMENTS, Chunk
+from .dense_mha import dense_chunks, dense_mha
+from .masked_mha import masked_chunks, masked_mha
+from .softmax import attend, probabilities, weighted_sum
+from .sparse_mqa import sink_share, sparse_chunks, sparse_mqa
+
+__all__ = [
+    "CHUNK_ELEMENTS",
+    "Chunk",
+    "attend",
+    "dense_chunks",
+    "dense_mha",
+    "masked_chunks",
+    "masked_mha",
+    "probabilities",
+    "sink_share",
+    "sparse_chunks",
+    "sparse_mqa",
+    "weighted_sum",
+]

@@ -16,7 +16,7 @@ from ..verdict import Worst
 from .bounds import FALSE_ALARM, SHARES, SUSPICION, deviations, exponent
 from .budget import Budget, budget
 from .findings import Judgement, mask_mismatch, where
-from .formats import format_of, rounded
+from .formats import TORCH_DTYPE, format_of, rounded
 from .moments import Moments, moments
 from .power import Mutant, mutants
 from .tally import Squares, Sums, add, column_sums, pooled, row_sums, squares
@@ -203,14 +203,12 @@ def _lse(state: _State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> 
         state.worst_lse = Worst("lse", _place(chunk, flat, tuple(ratio.shape)), *numbers)
 
 
-def _dies(
-    mutant: Mutant, m: Moments, b: Budget, allowed: Tensor, output: str, chunk: Chunk, state: _State
-) -> bool:
+def _dies(mutant: Mutant, m: Moments, b: Budget, allowed: Tensor, output: str, chunk: Chunk, state: _State) -> bool:
     """Whether the checks on one element, one row or its LSE would reject this wrong answer."""
-    if mutant.lse is not None:
-        finite = torch.isfinite(m.lse)
-        return bool((((mutant.lse - m.lse).abs() > b.lse) & finite).any())
-    assert mutant.out is not None
+    if mutant.lse is not None and bool((((mutant.lse - m.lse).abs() > b.lse) & torch.isfinite(m.lse)).any()):
+        return True
+    if mutant.out is None:
+        return False
     error = mutant.out - m.out
     if bool((error.abs() > allowed).any()):
         return True
@@ -265,7 +263,13 @@ def _squares(result: Judgement, state: _State, fail: float, suspect: float) -> N
         ("row", state.row_ratio, state.row_exponent, state.rows, f"row {state.row_place}"),
         ("query", state.query_ratio, state.query_exponent, state.rows, "all heads of one query"),
         ("head", _top(heads.ratio(state.x)), _top(heads.exponent()), heads.trace.numel(), _which(heads, "head")),
-        ("column", _top(columns.ratio(state.x)), _top(columns.exponent()), columns.trace.numel(), _which(columns, "column")),
+        (
+            "column",
+            _top(columns.ratio(state.x)),
+            _top(columns.exponent()),
+            columns.trace.numel(),
+            _which(columns, "column"),
+        ),
         ("global", float(total.ratio(state.x)), float(total.exponent()), 1, "all elements"),
     ]
     for check, ratio, top, count, place in measured:
@@ -303,5 +307,7 @@ def _bias(result: Judgement, state: _State, fail: float, suspect: float) -> None
     if error == 0.0:
         return
     p = float(2.0 * stats.t.sf(max(0.0, abs(mean) - floor) / error, rows - 1))
-    message = f"outputs are {'larger' if mean > 0 else 'smaller'} than exact by {abs(mean):.2e} of their size on average"
+    message = (
+        f"outputs are {'larger' if mean > 0 else 'smaller'} than exact by {abs(mean):.2e} of their size on average"
+    )
     result.statistical("bias", message, p, fail, suspect)

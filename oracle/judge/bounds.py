@@ -4,8 +4,8 @@ Rounding errors are bounded and, where the values do not collide with the grid, 
 with the variance proxy u**2/3 a uniform error has. Two bounds follow and no tolerance is needed:
 
 * one element:   P(|e| > z sigma) <= 2 exp(-z**2 / 2)
-* a sum of squares (Hsu, Kakade & Zhang 2012, for a sub-Gaussian quadratic form with trace V, squared Frobenius norm F and
-  operator norm O):   P(S > V + 2 sqrt(F x) + 2 O x) <= exp(-x)
+* a sum of squares (Hsu, Kakade & Zhang 2012, for a sub-Gaussian quadratic form with trace V, squared Frobenius norm F
+  and operator norm O):   P(S > V + 2 sqrt(F x) + 2 O x) <= exp(-x)
 """
 
 from __future__ import annotations

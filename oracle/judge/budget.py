@@ -8,8 +8,8 @@
                       + u_partial^2/3 B1^2)             rounding of split partials, if there are any
              + (e_exp + g + a) (B1 + |out|)             exp, score and accumulation errors in working precision
 
-z comes from the number of elements and the false-alarm budget (``bounds.py``). g bounds the error of a score: a sum of d
-products of size scale |q||k| in the accumulator, which grows like sqrt(d) (Higham & Mary 2019), and a the accumulation
+z comes from the number of elements and the false-alarm budget (``bounds.py``). g bounds the error of a score: a sum of
+d products of size scale |q||k| in the accumulator, which grows like sqrt(d) (Higham & Mary 2019), and a the accumulation
 of P.V over the keys likewise. Tensor cores truncate where IEEE rounds, hence twice the unit roundoff.
 """
 
@@ -31,7 +31,9 @@ class Budget:
     """Per element of one chunk, fp64."""
 
     half: Tensor
-    """[x,m,v] half an ulp of the output."""
+    """[x,m,v] half an ulp of the output, at the largest value it may have."""
+    usual: Tensor
+    """[x,m,v] half an ulp of the output, at the value it has one deviation away."""
     variance: Tensor
     """[x,m,v] variance proxy of the errors that are random."""
     coherent: Tensor
@@ -82,13 +84,14 @@ def budget(m: Moments, contract: Contract, output: str, depth: int, z: float, mu
         working = working + lost[..., None] * m.value_max
     size = m.out.abs()
     half = half_ulp(size + z * variance.sqrt() + working, output)
+    usual = half_ulp(size + variance.sqrt(), output)
     shared = u_p * (1.0 + (u_p if contract.row_sum == "unrounded" else 1.0))
     certain = half + shared * m.b1 + working
     if contract.scores not in ("fp32", "fp64", "tf32"):
         certain = certain + u_s * m.score_max[..., None] * (m.b1 + size)
     if contract.partials is not None:
         certain = certain + UNIT_ROUNDOFF[contract.partials] * m.b1
-    return Budget(half, variance, coherent, working, certain, lse_budget(m, contract, depth, z))
+    return Budget(half, usual, variance, coherent, working, certain, lse_budget(m, contract, depth, z))
 
 
 def score_error(contract: Contract, depth: int) -> float:

@@ -66,15 +66,19 @@ def judge(
         worst = _worse(worst, rows, error / limit, seen, expected, limit)
         _power(survivors, expected, limit, inside, products, w, factor)
     if bool(strange.any()):
-        result.add("structure", "NaN, infinity or a window edge where the reference has another value",
-                   where=where(strange, ("queries", "keys")))
+        result.add(
+            "structure",
+            "NaN, infinity or a window edge where the reference has another value",
+            where=where(strange, ("queries", "keys")),
+        )
     if worst is not None:
         result.worst.append(worst)
         result.measures["element"] = worst.ratio
     if bool(bad.any()):
         assert worst is not None
-        result.add("element", f"a score is off by {worst.ratio:.3g} times its budget",
-                   where=where(bad, ("queries", "keys")))
+        result.add(
+            "element", f"a score is off by {worst.ratio:.3g} times its budget", where=where(bad, ("queries", "keys"))
+        )
     result.survivors = tuple(sorted(name for name, died in survivors.items() if not died))
     return result
 

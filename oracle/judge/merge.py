@@ -1,7 +1,7 @@
 """Judges an LSE merge: out = (e^(a-m) A + e^(b-m) B) / (e^(a-m) + e^(b-m)), m = max(a, b), lse = m + ln(...).
 
-Everything happens in working precision, so the budget is half an ulp of the output plus a few roundings of sizes that the
-formula names: a weight errs by what exp errs, plus what rounding the LSE difference costs it.
+Everything happens in working precision, so the budget is half an ulp of the output plus a few roundings of sizes that
+the formula names: a weight errs by what exp errs, plus what rounding the LSE difference costs it.
 """
 
 from __future__ import annotations

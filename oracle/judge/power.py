@@ -22,7 +22,7 @@ SAME = 1e-9
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """A wrong answer in the chunk's own order: outputs [x,m,v] or LSE [x,m]."""
+    """A wrong answer in the chunk's own order: outputs [x,m,v], LSE [x,m], or both. It dies if either is seen."""
 
     name: str
     out: Tensor | None
@@ -42,7 +42,8 @@ def mutants(m: Moments, chunk: Chunk, *, lse: bool) -> Iterator[Mutant]:
     size = float(m.out.abs().max()) if m.out.numel() else 0.0
     for name, out in candidates.items():
         if float((out - m.out).abs().max() if m.out.numel() else 0.0) > SAME * size:
-            yield Mutant(name, out)
+            short = m.lse + torch.log1p(-m.last.clamp_max(1.0)) if lse and name == "last key dropped" else None
+            yield Mutant(name, out, short)
     if lse and bool((torch.isfinite(m.lse) & (m.lse != 0)).any()):
         yield Mutant("LSE in base 2", None, m.lse / math.log(2.0))
 

@@ -1,7 +1,7 @@
 """What was seen against what is allowed, gathered chunk by chunk.
 
-``Groups`` adds up squared errors over rows (query, head), heads, queries and columns, so that one bad row among millions
-and one bad column in every row are seen even where each element stays inside its own budget.
+Squared errors are added up over rows (query, head), heads, queries and columns, so that one bad row among millions and
+one bad column in every row are seen even where each element stays inside its own budget.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def squares(error: Tensor, m: Moments, b: Budget, output: str, columns: float) -
     observed = (error.abs() - b.working).clamp_min(0.0) ** 2
     # The rounding of the exact answer is known; where it exceeds that of a uniform error, it is what to expect.
     known = (rounded(m.out, output) - m.out) ** 2
-    grid = torch.maximum(known, b.half * b.half / 3.0)
+    grid = torch.maximum(known, b.usual * b.usual / 3.0)
     noise = (b.variance - b.coherent).sum(-1)
     directions = (m.spread + 1.0 / columns).clamp_max(1.0)
     leading = ((m.spread.sqrt() + columns**-0.5) ** 2).clamp_max(1.0)
@@ -99,6 +99,4 @@ def add(a: Sums | None, b: Sums) -> Sums:
     """Two disjoint sets of rows of the same groups."""
     if a is None:
         return b
-    return Sums(
-        a.observed + b.observed, a.trace + b.trace, a.frobenius2 + b.frobenius2, torch.maximum(a.norm, b.norm)
-    )
+    return Sums(a.observed + b.observed, a.trace + b.trace, a.frobenius2 + b.frobenius2, torch.maximum(a.norm, b.norm))

@@ -1,8 +1,9 @@
 """Judges a selection by exact rules: no tolerance, ties free.
 
-Against scores that the selection was given, the multiset of selected scores is the multiset of the k largest, so equal
-scores may be exchanged and nothing else may. NaN ranks above +inf. With ``band`` > 0 (scores that the implementation
-computed itself) a key whose score is more than 2 band above the k-th must be in, one more than 2 band below must be out.
+Against scores that the selection was given, the multiset of selected scores is the multiset of the k largest, so
+equal scores may be exchanged and nothing else may. NaN ranks above +inf. With ``band`` > 0 (scores that the
+implementation computed itself) a key whose score is more than 2 band above the k-th must be in, one more than 2 band
+below must be out.
 """
 
 from __future__ import annotations
@@ -39,8 +40,9 @@ def judge(
         width = torch.where(ke[rows] > ks[rows], ke[rows] - ks[rows], 0).long()
         ranked = _window(scores[rows], ks[rows], ke[rows])
         selected = observed[rows].long()
-        found, recall, margin = _row_problems(selected, ranked, ks[rows].long(), width, k, contract,
-                                              None if band is None else band[rows])
+        found, recall, margin = _row_problems(
+            selected, ranked, ks[rows].long(), width, k, contract, None if band is None else band[rows]
+        )
         for name, bad in found.items():
             problems.setdefault(name, torch.zeros(len(scores), dtype=torch.bool, device=scores.device))[rows] = bad
         recalls.append(recall)
@@ -93,8 +95,9 @@ def _row_problems(
     columns = torch.where(valid & due, selected + ks[:, None], 0).clamp_max(max(0, ranked.shape[1] - 1))
     got = torch.where(valid & due, ranked.gather(1, columns), -torch.inf)
     top = ranked.topk(min(k + 1, ranked.shape[1]), dim=1).values
-    best = torch.where(due, torch.nn.functional.pad(top, (0, max(0, k - top.shape[1])), value=-torch.inf)[:, :k],
-                       -torch.inf)
+    best = torch.where(
+        due, torch.nn.functional.pad(top, (0, max(0, k - top.shape[1])), value=-torch.inf)[:, :k], -torch.inf
+    )
     apart = got.sort(1, descending=True).values != best
     if band is not None:
         # Outside the tie band of the k-th score the selection is forced; inside it anything goes.
@@ -154,9 +157,7 @@ def _not_lowest(
     return (gap & later).any(1) & (width > k)
 
 
-def _power(
-    died: dict[str, bool], ranked: Tensor, ks: Tensor, width: Tensor, k: int, contract: Contract
-) -> None:
+def _power(died: dict[str, bool], ranked: Tensor, ks: Tensor, width: Tensor, k: int, contract: Contract) -> None:
     """Wrong selections that these scores must tell from the right one."""
     slots = torch.arange(k, device=ranked.device)
     count = width.clamp_max(k)

@@ -2,10 +2,10 @@
 
 Everything else composes ``check(case, implementation)``: the CLI, the worker pool, the tests, the audit.
 
-The implementation runs before the reference, so memory that held the right answer cannot be handed to it. It runs twice:
-first with every fresh allocation full of NaN, so that an element it does not write shows; then with a plausible stale
-answer there, so that an element it adds to shows as a difference between the runs. A verdict whose statistics are
-neither likely nor impossible is tried on fresh seeds before it is given.
+The implementation runs before the reference, so memory that held the right answer cannot be handed to it. It runs
+twice: first with every fresh allocation full of NaN, so that an element it does not write shows; then with a plausible
+stale answer there, so that an element it adds to shows as a difference between the runs. A verdict whose statistics
+are neither likely nor impossible is tried on fresh seeds before it is given.
 """
 
 from __future__ import annotations

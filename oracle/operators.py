@@ -1,4 +1,4 @@
-"""The operators: their outputs, and how an answer to each is judged. A literal table; the loop looks nothing else up."""
+"""The operators: their outputs, and how an answer to each is judged. A literal table, the only place that knows."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from ..verdict import Worst
 from .bounds import FALSE_ALARM, SHARES, SUSPICION, deviations, exponent
 from .budget import Budget, budget
 from .findings import Judgement, mask_mismatch, where
-from .formats import TORCH_DTYPE, format_of, rounded
+from .formats import format_of, rounded
 from .moments import Moments, moments
 from .power import Mutant, mutants
 from .tally import Squares, Sums, add, column_sums, pooled, row_sums, squares
@@ -307,7 +307,6 @@ def _bias(result: Judgement, state: _State, fail: float, suspect: float) -> None
     if error == 0.0:
         return
     p = float(2.0 * stats.t.sf(max(0.0, abs(mean) - floor) / error, rows - 1))
-    message = (
-        f"outputs are {'larger' if mean > 0 else 'smaller'} than exact by {abs(mean):.2e} of their size on average"
-    )
+    way = "larger" if mean > 0 else "smaller"
+    message = f"outputs are {way} than exact by {abs(mean):.2e} of their size on average"
     result.statistical("bias", message, p, fail, suspect)

@@ -9,8 +9,8 @@
              + (e_exp + g + a) (B1 + |out|)             exp, score and accumulation errors in working precision
 
 z comes from the number of elements and the false-alarm budget (``bounds.py``). g bounds the error of a score: a sum of
-d products of size scale |q||k| in the accumulator, which grows like sqrt(d) (Higham & Mary 2019), and a the accumulation
-of P.V over the keys likewise. Tensor cores truncate where IEEE rounds, hence twice the unit roundoff.
+d products of size scale |q||k| in the accumulator, which grows like sqrt(d) (Higham & Mary 2019), and a the
+accumulation of P.V over the keys likewise. Tensor cores truncate where IEEE rounds, hence twice the unit roundoff.
 """
 
 from __future__ import annotations

@@ -16,6 +16,7 @@ from ..reference.sparse_mqa import sparse_chunks
 from .errors import unknown
 from .judge import attention, indexer, merge, topk
 from .judge.findings import Judgement
+from .judge.formats import TORCH_DTYPE
 
 Arguments = Mapping[str, Any]
 #: Most scores of a chunk while judging: half the references' own, since the budget holds several such tensors.
@@ -46,7 +47,7 @@ def _attention_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
 
 
 def _attention_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype, ...], ...]:
-    out = attention.TORCH_DTYPE[contract.output] if contract.output else a["q"].dtype
+    out = TORCH_DTYPE[contract.output] if contract.output else a["q"].dtype
     return (out,), (torch.float32, torch.float64)
 
 
@@ -119,7 +120,7 @@ def _merge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power:
 
 
 def _scores_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype, ...], ...]:
-    return ((attention.TORCH_DTYPE[contract.output or "fp32"],),)
+    return ((TORCH_DTYPE[contract.output or "fp32"],),)
 
 
 OPERATORS: tuple[Operator, ...] = (

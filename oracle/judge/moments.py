@@ -73,8 +73,10 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Mom
     chunk = _at_least_one_key(chunk)
     p, lse = probabilities(chunk, scale)
     out = weighted_sum(chunk, p, chunk.values)
-    values = torch.nan_to_num(chunk.values, nan=0.0, posinf=0.0, neginf=0.0)
-    keys = torch.nan_to_num(chunk.keys, nan=0.0, posinf=0.0, neginf=0.0)
+    # What no query of the chunk may see is of no size, whatever it holds.
+    reached = chunk.allowed.any(-2)[..., None]
+    values = torch.where(reached, torch.nan_to_num(chunk.values, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
+    keys = torch.where(reached, torch.nan_to_num(chunk.keys, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
     square = values * values
     p2 = p * p
     size2 = square.sum(-1)  # [x,t]

@@ -1,146 +1,154 @@
-"""Memory that tells on a kernel: red zones around every tensor, gaps between its rows, poison in what it allocates.
-
-Guard bytes are A5 7F repeated. Read as bf16, fp16 or fp32 they are NaN, with a payload that no arithmetic produces; as
-int32 or int64 they are an index far out of range. So a read that strays shows in the answer, and a write that strays
-shows in the bytes, even if it writes NaN, zero or -1. e4m3 has only the NaN codes 7F and FF: its guards alternate the two,
-so a stray single byte that happens to equal the guard there goes unseen; any two neighbours do not.
-"""
+"""Memory that tells on a kernel: red zones around its inputs, and poison in whatever it allocates itself."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
+from .arena import Arena
 from .errors import BadInput
+from .guards import Guarded, guarded_buffer
+from .inputs import rng
 
-#: Red zone before the payload: keeps the alignment (512 bytes) that allocators give.
-BEFORE = 4096
-#: Red zone after it, at least.
-AFTER = 8192
-#: Extra bytes before the payload in layout ``offset``: aligned to 16 bytes, as kernels demand, and to no more.
-SHIFT = 16
+Fill = Literal["nan", "huge", "stale"]
+#: What an allocation may hold of an earlier answer: a function of shape and dtype, or tensors to pick from.
+Stale = Callable[[torch.Size, torch.dtype], Tensor | None] | Iterable[Tensor] | None
 
-_GUARD = 0x7FA5
-_GUARD_E4M3 = -0x81  # bytes 7F FF
-_CHUNK = 1 << 24
+__all__ = ["Allocations", "Arena", "Fill", "Stale", "guarded_allocations"]
 
-
-def guard_word(dtype: torch.dtype) -> int:
-    """The guard of a tensor of ``dtype``, as a signed 16-bit integer."""
-    return _GUARD_E4M3 if dtype is torch.float8_e4m3fn else _GUARD
-
-
-@dataclass(frozen=True, slots=True)
-class Guarded:
-    """A tensor inside a larger buffer whose remaining bytes are guards."""
-
-    name: str
-    tensor: Tensor
-    buffer: Tensor
-    """int16 [..]: all bytes, guards included."""
-    begin: int
-    """First payload byte in the buffer."""
-    block: tuple[int, ...]
-    """Shape of the contiguous block that the tensor is the upper left corner of."""
-
-    def damage(self) -> list[str]:
-        """Where guard bytes changed, in words; empty if none did."""
-        size = self.tensor.element_size()
-        end = self.begin + prod(self.block) * size
-        data = self.buffer.view(torch.uint8)
-        found = []
-        for place, part, origin in (("before", data[: self.begin], self.begin), ("after", data[end:], 0)):
-            hit = self._first(part, (0 if place == "before" else end) % 2)
-            if hit is not None:
-                first, last, count = hit
-                where = f"{origin - last} to {origin - first} bytes before the start" if place == "before" else (
-                    f"{first} to {last} bytes after the end"
-                )
-                found.append(f"{self.name}: {count} guard byte(s) {place} the tensor overwritten, {where}")
-        for offset, count in self._gaps(data[self.begin : end]):
-            found.append(
-                f"{self.name}: {count} guard byte(s) in the gap between rows overwritten, first at byte {offset} "
-                "of the tensor"
-            )
-        return found
-
-    def _first(self, part: Tensor, phase: int) -> tuple[int, int, int] | None:
-        wrong = torch.nonzero(part != self._pattern(part.numel(), phase)).flatten()
-        if wrong.numel() == 0:
-            return None
-        return int(wrong[0]), int(wrong[-1]), wrong.numel()
-
-    def _pattern(self, count: int, phase: int = 0) -> Tensor:
-        word = torch.full((count // 2 + 2,), guard_word(self.tensor.dtype), dtype=torch.int16, device=self.buffer.device)
-        return word.view(torch.uint8)[phase : phase + count]
-
-    def _gaps(self, payload: Tensor) -> Iterator[tuple[int, int]]:
-        """(first byte, how many) of the damage inside the block; at most one."""
-        shape, size = self.tensor.shape, self.tensor.element_size()
-        if self.block == tuple(shape):
-            return
-        rows = payload.view(*self.block[:-1], self.block[-1] * size)
-        row = self._pattern(rows.shape[-1])
-        step = max(1, _CHUNK // max(1, prod(rows.shape[1:])))
-        for start in range(0, rows.shape[0], step):
-            wrong = rows[start : start + step] != row
-            inner = wrong[..., : shape[-1] * size]
-            (inner[:, : shape[1]] if len(shape) == 3 else inner).fill_(False)
-            places = torch.nonzero(wrong.flatten()).flatten()
-            if places.numel():
-                yield start * prod(rows.shape[1:]) + int(places[0]), places.numel()
-                return
-
-    def fingerprint(self) -> int:
-        """A 64-bit sum over all bytes, guards included; any change of one 8-byte word changes it."""
-        words = self.buffer.view(torch.int64)
-        total = 0
-        for start in range(0, words.numel(), _CHUNK):
-            part = words[start : start + _CHUNK]
-            weights = torch.arange(start, start + part.numel(), device=part.device).mul_(-0x61C8864680B583EB)
-            total += int((part * weights.bitwise_or_(1)).sum())
-        return total & (2**64 - 1)
+_ALLOCATORS = frozenset(
+    {
+        torch.empty,
+        torch.empty_like,
+        torch.empty_strided,
+        torch.empty_permuted,
+        torch.Tensor.new_empty,
+        torch.Tensor.new_empty_strided,
+    }
+)
+#: Bytes of a large finite value in the formats that ``fill_`` may not know.
+_HUGE_BYTE = {
+    torch.float8_e4m3fn: 0x7E,
+    torch.float8_e5m2: 0x7B,
+    torch.float8_e4m3fnuz: 0x7F,
+    torch.float8_e5m2fnuz: 0x7F,
+    torch.float8_e8m0fnu: 0xFE,
+}
 
 
-class Arena:
-    """Allocates the tensors of one call in one layout.
+class Allocations(TorchFunctionMode):
+    """While active, ``torch.empty`` and its kin hand out poisoned tensors between red zones.
 
-    ``contiguous``: dense. ``offset``: dense, starting 16 bytes past an aligned address. ``strided``: rows (and heads)
-    are longer than their payload by a multiple of 16 bytes; the innermost stride is always 1, and a row always starts at
-    a multiple of 16 bytes from the start.
+    Shape, strides, dtype, device and ``requires_grad`` are as asked for; the storage is larger and the storage offset
+    not 0. Allocations made in C++, by compiled code or on other threads are not seen, and neither are pinned,
+    sparse and ``out=`` ones. Buffers live as long as this object.
     """
 
-    def __init__(self, layout: str, device: torch.device | str) -> None:
-        if layout not in ("contiguous", "offset", "strided"):
-            raise BadInput(f"layout {layout!r}: expected contiguous, offset or strided")
-        self.layout = layout
-        self.device = torch.device(device)
-        self.tensors: dict[str, Guarded] = {}
+    def __init__(self, fill: Fill, stale: Stale = None, seed: int = 0) -> None:
+        super().__init__()
+        if fill not in ("nan", "huge", "stale"):
+            raise BadInput(f"fill {fill!r}: expected nan, huge or stale")
+        self.fill = fill
+        self.seed = seed
+        self.guarded: list[Guarded] = []
+        self._stale: Stale = stale if callable(stale) or stale is None else tuple(stale)
 
-    def allocate(self, name: str, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """A tensor whose payload still holds guard bytes; every element is to be written."""
-        size = dtype.itemsize
-        block = self._block(shape, size)
-        begin = BEFORE + (SHIFT if self.layout == "offset" else 0)
-        total = begin + -(-prod(block) * size // 512) * 512 + AFTER - begin % 8
-        buffer = torch.full((-(-total // 8) * 4,), guard_word(dtype), dtype=torch.int16, device=self.device)
-        payload = buffer.view(torch.uint8)[begin : begin + prod(block) * size].view(dtype).view(block)
-        tensor = payload[tuple(slice(0, extent) for extent in shape)]
-        self.tensors[name] = Guarded(name, tensor, buffer, begin, block)
-        return tensor
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        kwargs = dict(kwargs or {})
+        if func not in _ALLOCATORS or kwargs.get("pin_memory") or kwargs.get("out") is not None:
+            return func(*args, **kwargs)
+        device = torch.device(kwargs.get("device") or _default_device(func, args, kwargs))
+        if device.type == "meta":
+            return func(*args, **kwargs)
+        plan = func(*args, **{**kwargs, "device": "meta", "pin_memory": False})
+        if plan.layout is not torch.strided or plan.dtype.is_complex:
+            return func(*args, **kwargs)
+        return self._allocate(plan, device)
 
-    def place(self, name: str, values: Tensor) -> Tensor:
-        """A guarded copy of ``values``."""
-        tensor = self.allocate(name, tuple(values.shape), values.dtype)
-        return tensor.copy_(values)
+    def damage(self) -> list[str]:
+        """Writes outside the tensors handed out, in words; empty if there were none. Waits for the devices first."""
+        for device in {guarded.buffer.device for guarded in self.guarded}:
+            if device.type == "cuda":
+                torch.cuda.synchronize(device)
+        return [line for guarded in self.guarded for line in guarded.damage()]
 
-    def _block(self, shape: tuple[int, ...], size: int) -> tuple[int, ...]:
-        if self.layout != "strided" or len(shape) < 2:
-            return shape
-        quantum = 16 // size
-        inner = -(-shape[-1] // quantum) * quantum + quantum
-        return (shape[0], *(extent + 1 for extent in shape[1:-1]), inner)
+    def _allocate(self, plan: Tensor, device: torch.device) -> Tensor:
+        size, stride, dtype = plan.shape, plan.stride(), plan.dtype
+        last = sum((extent - 1) * step for extent, step in zip(size, stride, strict=True))
+        payload = (last + 1) * dtype.itemsize if plan.numel() else 0
+        buffer, begin = guarded_buffer(payload, dtype, device)
+        self._poison(buffer[begin : begin + payload], dtype)
+        tensor = torch.empty(0, dtype=dtype, device=device)
+        tensor.set_(buffer.untyped_storage(), begin // dtype.itemsize, size, stride)
+        if self.fill == "stale" and plan.numel():
+            earlier = self._earlier(size, dtype)
+            if earlier is not None:
+                tensor.copy_(earlier)
+        name = f"allocation {len(self.guarded)} ({str(dtype).removeprefix('torch.')} {list(size)})"
+        self.guarded.append(Guarded(name, tensor.detach(), buffer, begin, payload))
+        return tensor.requires_grad_(plan.requires_grad)
+
+    def _poison(self, payload: Tensor, dtype: torch.dtype) -> None:
+        """Fills the bytes [..] of one allocation."""
+        if dtype is torch.bool:
+            payload.fill_(1)
+        elif self.fill == "nan":
+            payload.fill_(0xFF)
+        elif self.fill == "huge":
+            if dtype in _HUGE_BYTE:
+                payload.fill_(_HUGE_BYTE[dtype])
+            else:
+                payload.view(dtype).fill_(_huge(dtype))
+        else:
+            place = torch.arange(payload.numel() // dtype.itemsize, device=payload.device)
+            stream = rng.key(self.seed, f"stale {len(self.guarded)}")
+            rng.fill(payload.view(dtype), lambda a, b: _plausible(stream, place[a:b], dtype))
+
+    def _earlier(self, size: torch.Size, dtype: torch.dtype) -> Tensor | None:
+        """What the provider offers for this allocation."""
+        if self._stale is None:
+            return None
+        if callable(self._stale):
+            return self._stale(size, dtype)
+        return next((t for t in self._stale if t.shape == size and t.dtype == dtype), None)
+
+
+def guarded_allocations(fill: Fill, *, stale: Stale = None, seed: int = 0) -> Allocations:
+    """A context in which a kernel's own allocations are guarded and poisoned; see ``Allocations``.
+
+    ``fill``: ``nan`` (all bytes FF: NaN in every float format, -1 in signed integers), ``huge`` (large and finite), or
+    ``stale``: an earlier answer, from ``stale`` if that has one of this shape and dtype, else plausible values by
+    ``seed``. Bools are True. ``torch.zeros``, ``torch.full`` and the like stay as they are.
+    """
+    return Allocations(fill, stale, seed)
+
+
+def _huge(dtype: torch.dtype) -> float | int:
+    if dtype.is_floating_point:
+        return 6e4 if dtype is torch.float16 else 1e30
+    return torch.iinfo(dtype).max // 2
+
+
+def _plausible(stream: int, place: Tensor, dtype: torch.dtype) -> Tensor:
+    """Values that an earlier answer might have left: normal floats, small natural numbers."""
+    if dtype.is_floating_point:
+        return rng.normal(stream, place)
+    return rng.integers(stream, 64, place)
+
+
+def _default_device(func: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> torch.device:
+    """Where an allocation without ``device`` goes: beside its tensor argument, or to the default device."""
+    first = args[0] if args else kwargs.get("input")
+    if isinstance(first, Tensor) and func not in (torch.empty, torch.empty_strided, torch.empty_permuted):
+        return first.device
+    return torch.get_default_device()

@@ -205,7 +205,9 @@ def _pull(kind: str, draw: Draw) -> Tensor | float:
 def _sparse(draw: Draw, role: str, width: int, high: int) -> Tensor:
     """Three in four zero, the others integers of -high..high."""
     dims = torch.arange(width, device=draw.heads.device)
-    drawn = rng.integers(rng.key(draw.form.seed, f"{role}-grid"), 4 * (2 * high + 1), draw.name, draw.position, draw.head, dims)
+    drawn = rng.integers(
+        rng.key(draw.form.seed, f"{role}-grid"), 4 * (2 * high + 1), draw.name, draw.position, draw.head, dims
+    )
     return torch.where(drawn <= 2 * high, drawn - high, 0).to(torch.float32)
 
 

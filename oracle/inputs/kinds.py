@@ -26,7 +26,7 @@ ATTENTION: dict[str, str] = {
 }
 
 INDEXER: dict[str, str] = {
-    "randn": "normal q, k and weights, key scales not powers of two: the ReLU, weights per head, scales read by exponent",
+    "randn": "normal values, key scales not powers of two: the ReLU, weights per head, scales read by exponent",
     "negative": "all q.k < 0: every ReLU gives 0, so a missing ReLU or one after the weighting is gross",
     "clustered": "scores that differ in fp32 and agree in bf16: scores kept in low precision",
     "grid": "small integers and power-of-two scales: exact scores, many exact ties",

@@ -24,9 +24,7 @@ def indexer_scores(site: Site) -> dict[str, object]:
     seen = batch.k.queries > 0
     name = poison_of(case.options, case.seed)
     q = site.arena.allocate("q", (case.queries, case.heads, width), site.dtype)
-    rng.fill(
-        q, lambda a, b: scores.index_vectors(case.kind, "q", case.seed, batch.q[a:b], case.heads, width)
-    )
+    rng.fill(q, lambda a, b: scores.index_vectors(case.kind, "q", case.seed, batch.q[a:b], case.heads, width))
     bad = poison(name, case.seed, "k", width, site.dtype)
     k = site.arena.allocate("k", (case.keys, width), site.dtype)
 

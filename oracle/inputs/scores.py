@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
@@ -36,7 +38,7 @@ def index_weights(kind: str, seed: int, tokens: Tokens, heads: int, width: int) 
     z = rng.normal(rng.key(seed, "weights"), *place)
     if kind == "clustered":
         z = z.abs() + 0.125
-    return z * (heads * width) ** -0.5
+    return z / math.sqrt(heads * width)
 
 
 def key_scales(kind: str, seed: int, tokens: Tokens) -> Tensor:

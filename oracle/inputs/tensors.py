@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..arena import Arena
 from ..case import Case
 from ..geometry import Geometry
-from ..memory import Arena
 
 DTYPES: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,
@@ -36,9 +36,7 @@ class Inputs:
         """All keywords of the call."""
         return {**self.tensors, **self.options}
 
-    def facts(
-        self, *, capability: tuple[int, int] | None = None, interpreted: bool | None = None
-    ) -> dict[str, object]:
+    def facts(self, *, capability: tuple[int, int] | None = None, interpreted: bool | None = None) -> dict[str, object]:
         """The case as plain values, as ``Implementation.supports`` reads them.
 
         ``capability`` and ``interpreted`` (whether Triton kernels would run in its interpreter) are found if not given.

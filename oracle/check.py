@@ -26,7 +26,7 @@ from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
 from .judge.findings import Judgement
-from .memory import guarded_allocations
+from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
 from .verdict import Finding, Status, Verdict
 
@@ -107,39 +107,51 @@ def _judged(case: Case, implementation: Implementation, device: str, *, power: b
     arguments = inputs.kwargs()
     before = inputs.fingerprint()
     judgement = Judgement()
-    first = _run(implementation, inputs, "nan", arguments)
+    first = _run(implementation, inputs.arena.device, "nan", arguments)
     judgement.findings += first.problems
     judgement.findings += _structure(op, arguments, first.outputs, implementation)
     judgement.findings += _inputs_kept(inputs, before)
     if judgement.findings:
         return judgement
-    second = _run(implementation, inputs, "stale", arguments)
+    second = _run(implementation, inputs.arena.device, "stale", arguments)
     judgement.findings += second.problems
     judgement.findings += _inputs_kept(inputs, before)
     if implementation.contract.deterministic and not judgement.findings:
         judgement.findings += _repeats(op, first.outputs, second.outputs)
     numbers = op.judge(arguments, first.outputs, implementation.contract, power)
+    if not implementation.contract.deterministic:
+        # Two answers that may differ are two answers to judge.
+        other = op.judge(arguments, second.outputs, implementation.contract, False)
+        numbers.findings += other.findings
+        numbers.suspicions += other.suspicions
     numbers.findings[:0] = judgement.findings
     return numbers
 
 
-def _run(implementation: Implementation, inputs: Inputs, fill: str, arguments: Mapping[str, Any]) -> _Run:
+def _run(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> _Run:
     state = GlobalState.take()
     try:
         with guarded_allocations(fill) as memory:
-            outputs = implementation.prepare(**arguments)()
-            if inputs.device.type == "cuda":
-                torch.cuda.synchronize(inputs.device)
-        problems = [Finding("memory", message, True) for message in memory.damage()]
-        if isinstance(outputs, tuple):
-            outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
+            outputs = _called(implementation, device, arguments)
+    finally:
+        changed = state.restore()
+    problems = [Finding("memory", message, True) for message in memory.damage()]
+    problems += [Finding("structure", f"changed {what}", True) for what in changed]
+    if isinstance(outputs, tuple):
+        outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
+    return _Run(outputs, tuple(problems))
+
+
+def _called(implementation: Implementation, device: torch.device, arguments: Mapping[str, Any]) -> Any:
+    """The only lines in which the implementation's code runs; what they raise is its own."""
+    try:
+        outputs = implementation.prepare(**arguments)()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
     except Exception as error:
         line = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
         raise _Raised(line) from error
-    finally:
-        changed = state.restore()
-    problems += [Finding("structure", f"changed {what}", True) for what in changed]
-    return _Run(outputs, tuple(problems))
+    return outputs
 
 
 def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:

@@ -59,7 +59,7 @@ def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multi
 def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "k", "v", "cu_q", "cu_k")]
     return attention.judge(
-        lambda: dense_chunks(*tensors, causal=a["causal"], limit=LIMIT),
+        lambda: dense_chunks(*tensors, causal=a["causal"], limit=LIMIT, compute=torch.float64),
         _answer(a, outputs, contract, 1.0),
         a["scale"],
         None,
@@ -70,7 +70,7 @@ def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power:
 def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k")]
     return attention.judge(
-        lambda: masked_chunks(*tensors, causal=a["causal"], limit=LIMIT),
+        lambda: masked_chunks(*tensors, causal=a["causal"], limit=LIMIT, compute=torch.float64),
         _answer(a, outputs, contract, 1.0),
         a["scale"],
         None,
@@ -81,7 +81,9 @@ def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
 def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "kv", "indices")]
     return attention.judge(
-        lambda: sparse_chunks(*tensors, value_dim=a["value_dim"], lengths=a.get("lengths"), limit=LIMIT),
+        lambda: sparse_chunks(
+            *tensors, value_dim=a["value_dim"], lengths=a.get("lengths"), limit=LIMIT, compute=torch.float64
+        ),
         _answer(a, outputs, contract, _multiplicity(a["indices"])),
         a["scale"],
         a.get("sink"),

@@ -274,7 +274,7 @@ def _squares(result: Judgement, state: _State, fail: float, suspect: float) -> N
     ]
     for check, ratio, top, count, place in measured:
         result.measures[check] = ratio
-        p = min(1.0, count * math.exp(-min(top, 700.0)))
+        p = math.nan if math.isnan(top) else min(1.0, count * math.exp(-min(top, 700.0)))
         message = f"squared errors of {place} are {ratio:.3g} times what rounding explains"
         result.statistical(check, message, p, fail, suspect)
     result.measures["mean_square"] = float(total.observed / total.trace.clamp_min(1e-300))

@@ -29,7 +29,12 @@ class Judgement:
         self.findings.append(Finding(check, message, proved, None, where))
 
     def statistical(self, check: str, message: str, p: float, fail: float, suspect: float, where: str = "") -> None:
-        """File a statistical result under what its p-value makes it."""
+        """File a statistical result under what its p-value makes it.
+
+        Raises ArithmeticError for a p-value that is none: a verdict that cannot be computed is no verdict.
+        """
+        if not 0.0 <= p <= 1.0:
+            raise ArithmeticError(f"check {check!r}: the p-value came out as {p}")
         if p <= fail:
             self.findings.append(Finding(check, message, False, p, where))
         elif p <= suspect:

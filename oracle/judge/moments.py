@@ -50,9 +50,9 @@ class Moments:
     """[x,m] largest |score| that carries weight."""
     seen: Tensor
     """[x,m] number of keys."""
-    last: Tensor
-    """[x,m] weight of the last key that is seen."""
-    last_value: Tensor
+    top: Tensor
+    """[x,m] weight of the heaviest key."""
+    top_value: Tensor
     """[x,m,v] its value."""
     mean_value: Tensor
     """[x,m,v] unweighted mean of the values that are seen."""
@@ -84,7 +84,8 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Mom
     query_norm = scale * chunk.queries.norm(dim=-1)  # [x,m]
     allowed = chunk.allowed.expand(p.shape)
     seen = allowed.sum(-1)
-    last, last_value = _last_key(p, values, allowed)
+    top, heaviest = p.max(-1)
+    top_value = values[torch.arange(p.shape[0], device=p.device)[:, None], heaviest]
     scores = torch.where(p > 0, p.clamp_min(1e-300).log() + _finite(lse)[..., None], 0.0)
     key_norms = key_norm[:, None].expand(p.shape)
     trace = torch.einsum("xmt,xt->xm", p2, size2)
@@ -101,8 +102,8 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Mom
         score_size_max=query_norm * torch.where(allowed, key_norms, 0.0).amax(-1),
         score_max=torch.where(p > cell * cell, scores.abs(), 0.0).amax(-1),
         seen=seen,
-        last=last,
-        last_value=last_value * wide,
+        top=top,
+        top_value=top_value * wide,
         mean_value=(allowed.to(p.dtype) @ values) / seen.clamp_min(1)[..., None],
         value_max=values.abs().amax(-2, keepdim=True),
     )
@@ -123,14 +124,6 @@ def _at_least_one_key(chunk: Chunk) -> Chunk:
 
 def _finite(lse: Tensor) -> Tensor:
     return torch.where(torch.isfinite(lse), lse, 0.0)
-
-
-def _last_key(p: Tensor, values: Tensor, allowed: Tensor) -> tuple[Tensor, Tensor]:
-    places = torch.arange(p.shape[-1], device=p.device)
-    last = torch.where(allowed, places, 0).amax(-1)  # [x,m]
-    weight = p.gather(-1, last[..., None])[..., 0]
-    x = torch.arange(p.shape[0], device=p.device)[:, None]
-    return weight, values[x, last]
 
 
 def _coherence(p: Tensor, scores: Tensor, cell: float) -> Tensor:

@@ -35,21 +35,21 @@ def mutants(m: Moments, chunk: Chunk, *, lse: bool) -> Iterator[Mutant]:
     candidates = {
         "zeros": torch.zeros_like(m.out),
         "mean of V": m.mean_value,
-        "last key dropped": _without_last(m),
+        "heaviest key dropped": _without_heaviest(m),
         "next head's answer": m.out.roll(1, head_axis),
         "previous query's answer": m.out.roll(1, query_axis),
     }
     size = float(m.out.abs().max()) if m.out.numel() else 0.0
     for name, out in candidates.items():
         if float((out - m.out).abs().max() if m.out.numel() else 0.0) > SAME * size:
-            short = m.lse + torch.log1p(-m.last.clamp_max(1.0)) if lse and name == "last key dropped" else None
+            short = m.lse + torch.log1p(-m.top) if lse and name == "heaviest key dropped" else None
             yield Mutant(name, out, short)
     if lse and bool((torch.isfinite(m.lse) & (m.lse != 0)).any()):
         yield Mutant("LSE in base 2", None, m.lse / math.log(2.0))
 
 
-def _without_last(m: Moments) -> Tensor:
-    """(out - p v) / (1 - p) for the last key a query sees; rows of a single key stay."""
-    weight = m.last[..., None]
+def _without_heaviest(m: Moments) -> Tensor:
+    """(out - p v) / (1 - p) for the key with the largest weight; rows of a single key stay."""
+    weight = m.top[..., None]
     several = (m.seen > 1)[..., None] & (weight < 1.0)
-    return torch.where(several, (m.out - weight * m.last_value) / (1.0 - weight).clamp_min(1e-30), m.out)
+    return torch.where(several, (m.out - weight * m.top_value) / (1.0 - weight).clamp_min(1e-30), m.out)

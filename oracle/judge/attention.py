@@ -236,7 +236,7 @@ def _judgement(state: _State, answer: Answer) -> Judgement:
     if state.worst is not None:
         result.worst.append(state.worst)
         result.measures["element"] = state.worst.ratio
-        p = min(1.0, 2.0 * state.elements * math.exp(-min(state.worst_deviation**2 / 2.0, 700.0)))
+        p = min(1.0, 2.0 * state.elements * math.exp(-(min(state.worst_deviation, 37.0) ** 2) / 2.0))
         message = f"an element is off by {state.worst.ratio:.3g} times its budget"
         if state.certain:
             result.add("element", message, where=where(state.bad, answer.coordinates))

@@ -9,6 +9,7 @@ others, which is how a kind decides where the mass goes.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -101,8 +102,10 @@ def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
     """q: fp32 [m, heads, width]."""
     draw = Draw(form, tokens, heads)
     z = draw.z("q", form.width)
-    if kind in ("randn", "offset"):
+    if kind == "randn":
         return z
+    if kind == "offset":
+        return z * _latent_columns(form, z.device, 8.0, 1.0) if form.shared else z
     if kind == "small":
         return z * 0.3
     if kind == "wide":
@@ -110,14 +113,16 @@ def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
     if kind == "needle":
         return z * 0.5 + draw.direction(draw.choice("wanted", True))
     if kind == "tagged":
-        return z * 0.5 + (_tag_boost(draw) if form.shared else draw.direction(0))
+        if form.shared:
+            return z * _latent_columns(form, z.device, _exact(1 / abs(form.scale)), 0.5) + _tag_boost(draw)
+        return z * 0.5 + draw.direction(0)
     if kind == "grid":
         return _sparse(draw, "q", form.width, 2)
     if kind == "constant":
-        return z * _score_columns(form, heads.device) if form.shared else z
+        return _level_query(draw, z) if form.shared else z
     if kind == "negative":
         return z * 0.5 + draw.direction(0) * 2
-    return z * 0.5 + draw.direction(0) * 0.5  # sinktoken
+    return z * 0.5 + draw.direction(0) * _sink_columns(form, z.device) * 0.5  # sinktoken
 
 
 def keys(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
@@ -126,7 +131,8 @@ def keys(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
     if kind == "constant":
         dims = torch.arange(form.width, device=heads.device)
         key = rng.normal(rng.key(form.seed, "k"), draw.head, dims)
-        return key.expand(len(tokens.name), -1, -1)
+        step = _exact(2 / (abs(form.scale) * math.sqrt(form.width)))
+        return key + draw.direction(0) * _level(draw) * (draw.head % 2) * step
     if kind == "grid":
         return _sparse(draw, "k", form.width, 2)
     return draw.z("k", form.width) * {"small": 0.1, "offset": 2.0, "negative": 0.5}.get(kind, 1.0) + _pull(kind, draw)
@@ -163,10 +169,13 @@ def latents(kind: str, form: Form, tokens: Tokens) -> Tensor:
         dims = torch.arange(form.width, device=z.device)
         key = rng.normal(rng.key(form.seed, "k"), dims)
         z = torch.where(_score_columns(form, z.device) > 0, key, z + 0.5)
+        z[..., 1] = _level(draw)[..., 0]
     elif kind == "offset":
         z = torch.cat([z[..., :c] * 0.05 + 3, z[..., c:] * 2], -1)
     else:
         z[..., :c] += draw.columns("kv-mean", c)
+        if kind == "sinktoken":
+            z = torch.where(draw.first(), z * 0.0625, z)
         z = z * {"small": 0.1, "negative": 0.5}.get(kind, 1.0) + _pull(kind, draw)
     return z[:, 0]
 
@@ -198,7 +207,9 @@ def _pull(kind: str, draw: Draw) -> Tensor | float:
     if kind == "negative":
         return draw.direction(0) * -draw.reach(200.0, 2.0)
     if kind == "sinktoken":
-        return torch.where(draw.first(), draw.direction(0) * draw.reach(14.0, 0.5), 0.0)
+        columns = _sink_columns(draw.form, draw.heads.device)
+        step = _exact(12.0 / (abs(draw.form.scale) * float(columns.sum()) * 0.5))
+        return torch.where(draw.first(), draw.direction(0) * columns * step, 0.0)
     return 0.0
 
 
@@ -227,7 +238,33 @@ def _tag_boost(draw: Draw) -> Tensor:
     return wanted.to(torch.float32) * _exact(6.0 / abs(draw.form.scale))
 
 
+def _latent_columns(form: Form, device: torch.device, latent: float, rope: float) -> Tensor:
+    """``latent`` in the value columns of the MQA form, ``rope`` in the others; fp32 [width]."""
+    return torch.where(torch.arange(form.width, device=device) < form.value_width, latent, rope)
+
+
 def _score_columns(form: Form, device: torch.device) -> Tensor:
     """1 where keys are constant and queries are not zero: the even value columns and all rope columns."""
     dims = torch.arange(form.width, device=device)
     return ((dims % 2 == 0) | (dims >= form.value_width)).to(torch.float32)
+
+
+def _sink_columns(form: Form, device: torch.device) -> Tensor:
+    """1 in the columns where the sink token draws its mass; in the MQA form few, so that its value stays small."""
+    dims = torch.arange(form.width, device=device)
+    if not form.shared:
+        return torch.ones_like(dims, dtype=torch.float32)
+    first = form.value_width if form.width > form.value_width else form.value_width - max(1, form.value_width // 8)
+    return (dims >= first).to(torch.float32)
+
+
+def _level(draw: Draw) -> Tensor:
+    """-1 or 1 for each key, [m, 1, 1]: the two levels of score in the odd heads of ``constant``."""
+    return rng.signs(rng.key(draw.form.seed, "level"), draw.name, draw.position)
+
+
+def _level_query(draw: Draw, z: Tensor) -> Tensor:
+    """Queries that see the constant columns of a cache row and, in odd heads, its level in column 1."""
+    q = z * _score_columns(draw.form, z.device)
+    q[..., 1] = (draw.head[..., 0] % 2) * _exact(1 / abs(draw.form.scale))
+    return q

@@ -11,15 +11,16 @@ ATTENTION: dict[str, str] = {
     "randn": "q, k normal, v normal about a mean per column: scale, exp, rounding and accumulation in the common range",
     "small": "q*.3, k*.1, v*.1: nearly uniform weights and small outputs, where a padded key that counts shows",
     "wide": "q*4: peaked softmax, large scores: finite mask sentinels, fp16 overflow, scores rounded to bf16",
-    "offset": "v = 3 + .05z, k*2: low-precision accumulators and partials, truncated or biased weights, lost rescales",
+    "offset": "v = 3 + .05z, k*2 (MQA: value columns of q*8): low-precision accumulators and partials, truncated or "
+    "biased weights, lost rescales",
     "needle": "a few keys on tile and sequence edges (0, 63, 64, 127, 128, last) dominate, another set a head: dropped "
     "first, last and tile-edge tokens, swapped heads, low-precision accumulation",
     "tagged": "v one-hot at the key's position, mass on edge tokens: the output names the keys that were attended; "
     "masks and windows off by one, a token counted twice, a wrong page",
     "grid": "sparse small integers, exact in every format: scores and their sums are exact, so a structural fault "
     "cannot hide behind rounding",
-    "constant": "all keys score alike for a query: a wrong key count, a row sum that misses a tile, identity of ties. "
-    "Weak by nature where a query sees all keys, since then the answer is the mean of v",
+    "constant": "all keys score alike, in odd heads at one of two levels: a wrong key count, a row sum that misses a "
+    "tile. With one head it is weak by nature: a query that sees all keys gets the mean of v",
     "negative": "all scores near -200: a running maximum that starts at 0, empty rows, masked tiles that win",
     "sinktoken": "key 0 takes nearly all the mass, its v is small: underflow of the tail in low-precision weights",
     "mixed": "each request (and head, where keys have heads) another kind: rules that hold on a sample of rows only",

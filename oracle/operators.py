@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -16,7 +16,7 @@ from ..reference.sparse_mqa import sparse_chunks
 from .errors import unknown
 from .judge import attention, indexer, merge, topk
 from .judge.findings import Judgement
-from .judge.formats import TORCH_DTYPE
+from .judge.formats import TORCH_DTYPE, format_of
 
 Arguments = Mapping[str, Any]
 #: Most scores of a chunk while judging: half the references' own, since the budget holds several such tensors.
@@ -53,7 +53,9 @@ def _attention_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dty
 
 def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
     lse = outputs[1] if len(outputs) > 1 else None
-    return attention.Answer(outputs[0], lse, contract, a["q"].shape[-1], multiplicity)
+    values = format_of(a["v" if "v" in a else "kv"].dtype)
+    declared = replace(contract, probabilities=contract.probabilities or values)
+    return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
 
 
 def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:

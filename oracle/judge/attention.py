@@ -33,6 +33,7 @@ class Answer:
     lse: Tensor | None
     """[s,h], in the contract's base."""
     contract: Contract
+    """With the format of P spelled out."""
     depth: int
     """Products in one score."""
     multiplicity: float = 1.0
@@ -93,7 +94,7 @@ def judge(
 def _chunk(state: _State, chunk: Chunk, answer: Answer, scale: float, sink: Tensor | None, power: bool) -> None:
     contract = answer.contract
     output = contract.output or format_of(answer.out.dtype)
-    m = moments(chunk, scale, UNIT_ROUNDOFF[contract.probabilities], sink)
+    m = moments(chunk, scale, _cell(contract), sink)
     b = budget(m, contract, output, answer.depth, state.z, answer.multiplicity)
     observed = _arranged(answer.out[chunk.rows], chunk).to(torch.float64)
     expected = _empties(m.out, m.empty, contract.empty_out)
@@ -117,6 +118,11 @@ def _chunk(state: _State, chunk: Chunk, answer: Answer, scale: float, sink: Tens
         for mutant in mutants(m, chunk, lse=answer.lse is not None):
             if not state.mutants.get(mutant.name, False):
                 state.mutants[mutant.name] = _dies(mutant, m, b, allowed, output, chunk, state)
+
+
+def _cell(contract: Contract) -> float:
+    assert contract.probabilities is not None
+    return UNIT_ROUNDOFF[contract.probabilities]
 
 
 def _arranged(rows: Tensor, chunk: Chunk) -> Tensor:
@@ -178,7 +184,7 @@ def _signs(state: _State, error: Tensor, m: Moments, b: Budget, output: str, con
     known = sign * (rounded(m.out, output) - m.out)
     state.floors.append(float(known.sum()))
     # What one row's keys share cannot be told from a bias, nor can the errors of working precision.
-    shared = UNIT_ROUNDOFF[contract.probabilities] * m.coherence.sqrt()[..., None] * size
+    shared = _cell(contract) * m.coherence.sqrt()[..., None] * size
     state.drifts.append(float((shared + b.working).sum()))
 
 

@@ -57,6 +57,7 @@ def budget(m: Moments, contract: Contract, output: str, depth: int, z: float, mu
     ``output``: format of the output; ``depth``: d, products in one score; ``z``: deviations allowed;
     ``multiplicity``: how often a row names the same key at most (its copies share one rounding error).
     """
+    assert contract.probabilities is not None
     u_p = UNIT_ROUNDOFF[contract.probabilities]
     u_s = UNIT_ROUNDOFF[contract.scores]
     out2 = m.out * m.out
@@ -113,6 +114,7 @@ def lse_budget(m: Moments, contract: Contract, depth: int, z: float) -> Tensor:
     if contract.scores not in ("fp32", "fp64", "tf32"):
         bound = bound + z * UNIT_ROUNDOFF[contract.scores] * m.score_max * m.weight2.sqrt()
     if contract.row_sum == "rounded":
+        assert contract.probabilities is not None
         u_p = UNIT_ROUNDOFF[contract.probabilities]
         bound = bound + u_p * torch.minimum(torch.ones_like(bound), z * ((m.weight2 + m.coherence) / 3.0).sqrt())
     return bound

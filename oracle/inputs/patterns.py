@@ -69,7 +69,7 @@ def _with_edges(chosen: Tensor, visible: Tensor) -> Tensor:
 
 
 def _order(pattern: str, stream: int, chosen: Tensor, q: Tokens) -> Tensor:
-    """The order in which a row's slots show its keys: edge keys on edge slots as far as possible."""
+    """The order in which a row's slots show its keys; the outermost keys lie on tile-edge slots where that is free."""
     device, slots = chosen.device, chosen.shape[1]
     slot = torch.arange(slots, device=device)
     keys = rng.bits(stream, q.name[:, None], q.position[:, None], slot) >> 1
@@ -80,10 +80,9 @@ def _order(pattern: str, stream: int, chosen: Tensor, q: Tokens) -> Tensor:
         return torch.argsort(keys, dim=1, stable=True)
     order = torch.argsort(torch.where(chosen < 0, keys + half, keys - half), dim=1, stable=True)
     used = (chosen >= 0).sum(1, keepdim=True)
-    ranks = torch.arange(len(EDGES) + 1, device=device)
-    for rank, place in zip(ranks.tolist(), (*EDGES, -1), strict=True):
+    for rank, place in enumerate((0, -1, *EDGES[1:])):
         target = used - 1 if place < 0 else torch.full_like(used, place)
-        # The rank-th stratum from each end in turn: first and last keys meet the first and last slots.
+        # Strata from both ends in turn: the last key meets the first slot, the first key the last one.
         wanted = used - 1 - rank // 2 if rank % 2 == 0 else torch.full_like(used, rank // 2)
         ok = (target >= 0) & (target < used) & (wanted >= 0) & (wanted < used)
         _swap(order, wanted, target, ok)

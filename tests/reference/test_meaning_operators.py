@@ -134,6 +134,13 @@ def test_yarn_ramp_of_deepseek():
     assert ratio[16].item() == pytest.approx(7 / 13 + 6 / 13 / 40, rel=ROUNDINGS)
 
 
+def test_yarn_ramp_may_end_beyond_the_last_pair():
+    """One turn would lie at pair 26 of 4; the ramp then ends at r - 1 = 7, so pair 3 is three sevenths down it."""
+    yarn = reference.Yarn(factor=2.0, original_positions=65536, beta_fast=10000.0, beta_slow=1.0)
+    ratio = reference.rope_frequencies(8, 4.0, yarn) / reference.rope_frequencies(8, 4.0)
+    assert ratio.tolist() == pytest.approx([1 - j / 7 / 2 for j in range(4)], rel=ROUNDINGS)
+
+
 def test_yarn_stretches_the_tables():
     """The ratio of the two mscales: 1 if they are equal, as in DeepSeek-V3.2."""
     same = reference.Yarn(factor=40.0, original_positions=4096, mscale=1.0, mscale_all_dim=1.0)

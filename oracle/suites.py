@@ -49,7 +49,11 @@ MHA = (
     Row(*_ragged((63, 63), (2, 65)), "negative"),
     Row(*_ragged((20, 150)), "sinktoken"),
 )
-DENSE = (*MHA, Row(*_ragged((24, 70)), "randn", ("noncausal",)))
+DENSE = (
+    *MHA,
+    Row(*_ragged((24, 70)), "randn", ("noncausal",)),
+    Row(*_ragged((9, 128), (5, 33), (2, 100)), "wide", ("noncausal",)),
+)
 MASKED = (
     *(Row(row.q, row.k, row.kind, topk=24) for row in MHA),
     Row(*_ragged((40, 190)), "randn", ("prefix",), 16),
@@ -68,6 +72,8 @@ SPARSE = (
     Row(*_ragged((4, 100), (3, 20)), "randn", ("duplicates",), 64),
     Row(*_ragged((8, 70)), "small", ("empty-rows",), 63),
     Row(*_ragged((5, 250)), "randn", ("lengths",), 80),
+    Row(*_ragged((6, 170)), "randn", ("interleaved", "lengths"), 72),
+    Row(*_ragged((4, 140), (3, 60)), "wide", ("leading", "lengths"), 96),
     Row(*_ragged((3, 99), (4, 160)), "randn", ("sink",), 64),
     Row(*_ragged((4, 180)), "tagged", ("lengths", "sink"), 33),
     Row(*_ragged((2, 64), (2, 64)), "grid", ("prefix",), 64),
@@ -81,6 +87,7 @@ INDEXER = (
     Row(*_ragged((16, 63)), "clustered"),
     Row(*_ragged((9, 70), (7, 7)), "grid"),
     Row(*_ragged((8, 90)), "pow2"),
+    Row(*_ragged((6, 150), (5, 80), (9, 40)), "randn", ("backwards",)),
 )
 SELECT = (
     Row(*_ragged((6, 500), (2, 40)), "randn", (), 64),
@@ -92,6 +99,7 @@ SELECT = (
     Row(*_ragged((7, 210)), "negative", (), 17),
     Row(*_ragged((4, 333)), "nan", (), 31),
     Row(*_ragged((5, 97), (5, 99), (3, 140)), "randn", (), 98),
+    Row(*_ragged((4, 160), (5, 90), (3, 220)), "randn", ("backwards",), 40),
 )
 MERGE = (
     Row(*_ragged((33, 33)), "randn"),

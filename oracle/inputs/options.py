@@ -14,6 +14,7 @@ from .poison import POISONS
 
 _POISON = {f"poison-{name}": f"what does not matter holds {name} values" for name in POISONS}
 _NONCAUSAL = {"noncausal": "every query may see every key of its request"}
+_BACKWARDS = {"backwards": "windows run from the last key to the first: a tile's last row does not reach furthest"}
 _EMPTY = {"empty-rows": "some queries, the first of each request among them, are given no key"}
 
 OPTIONS: dict[str, dict[str, str]] = {
@@ -28,8 +29,8 @@ OPTIONS: dict[str, dict[str, str]] = {
         "hugerows": "the rows in use lie past element 2**31 of the cache (CUDA only, needs over 4 GiB)",
         **_POISON,
     },
-    "indexer_scores": _POISON,
-    "topk_select": _POISON,
+    "indexer_scores": {**_BACKWARDS, **_POISON},
+    "topk_select": {**_BACKWARDS, **_POISON},
     "merge_lse": {},
 }
 _PATTERNS = {"sparse_mqa": INDEX_PATTERNS, "masked_mha": MASK_PATTERNS}

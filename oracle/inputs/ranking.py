@@ -11,10 +11,14 @@ from .site import Site
 
 
 def windows(site: Site) -> tuple[Tensor, Tensor]:
-    """ks and ke of every query, int64 [s]: its request's keys in the packed keys, causal, ``ke`` exclusive."""
+    """ks and ke of every query, int64 [s]: its request's keys in the packed keys, causal, ``ke`` exclusive.
+
+    With the option ``backwards`` the first query has the window of the last one, and so on.
+    """
     q = site.batch.q
     start = site.batch.cu_k[q.request]
-    return start, start + q.visible()
+    end = start + q.visible()
+    return (start.flip(0), end.flip(0)) if "backwards" in site.case.options else (start, end)
 
 
 def indexer_scores(site: Site) -> dict[str, object]:

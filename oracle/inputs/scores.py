@@ -80,7 +80,10 @@ def selection_scores(kind: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
         drawn = rng.integers(rng.key(seed, "infs"), 16, *row, column)
         z = torch.where(drawn == 0, float("inf"), torch.where(drawn < 5, float("-inf"), z))
     if kind == "nan":
-        z = torch.where(rng.integers(rng.key(seed, "nan"), 64, *row, column) == 0, float("nan"), z)
+        # Half of them with the sign bit set: as bits they lie below every number, as values above.
+        drawn = rng.integers(rng.key(seed, "nan"), 64, *row, column)
+        bits = torch.tensor([0x7FC00000, -0x400000], dtype=torch.int32, device=column.device).view(torch.float32)
+        z = torch.where(drawn < 2, bits[drawn.clamp(max=1)], z)
     return z
 
 

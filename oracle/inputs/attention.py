@@ -83,9 +83,9 @@ class Draw:
         dims = torch.arange(width, device=self.heads.device)
         return rng.normal(rng.key(self.form.seed, role), self.head, dims) * 0.5
 
-    def reach(self, score: float, query: float) -> float:
-        """The b for which a key b*u scores ``score`` against a query ``query``*u."""
-        return _exact(score / (abs(self.form.scale) * self.form.width * query))
+    def reach(self, score: float, query: float, columns: float | None = None) -> float:
+        """The b for which a key b*u scores ``score`` against a query ``query``*u over so many ``columns``."""
+        return _exact(score / (abs(self.form.scale) * (columns or self.form.width) * query))
 
     def choice(self, role: str, heads: bool) -> Tensor:
         head = self.head if heads else torch.zeros_like(self.head)
@@ -121,8 +121,8 @@ def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
     if kind == "constant":
         return _level_query(draw, z) if form.shared else z
     if kind == "negative":
-        return z * 0.5 + draw.direction(0) * 2
-    return z * 0.5 + draw.direction(0) * _sink_columns(form, z.device) * 0.5  # sinktoken
+        return z * 0.5 + draw.direction(0) * _mass_columns(form, z.device) * 2
+    return z * 0.5 + draw.direction(0) * _mass_columns(form, z.device) * 0.5  # sinktoken
 
 
 def keys(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
@@ -204,12 +204,12 @@ def _pull(kind: str, draw: Draw) -> Tensor | float:
         return torch.where(draw.edge(), draw.direction(draw.choice("owned", False)) * draw.reach(14.0, 1.0), 0.0)
     if kind == "tagged":
         return torch.where(draw.edge(), draw.direction(0) * draw.reach(6.0, 1.0), 0.0)
-    if kind == "negative":
-        return draw.direction(0) * -draw.reach(200.0, 2.0)
-    if kind == "sinktoken":
-        columns = _sink_columns(draw.form, draw.heads.device)
-        step = _exact(12.0 / (abs(draw.form.scale) * float(columns.sum()) * 0.5))
-        return torch.where(draw.first(), draw.direction(0) * columns * step, 0.0)
+    if kind in ("negative", "sinktoken"):
+        columns = _mass_columns(draw.form, draw.heads.device)
+        pull = draw.direction(0) * columns
+        if kind == "negative":
+            return pull * -draw.reach(200.0, 2.0, float(columns.sum()))
+        return torch.where(draw.first(), pull * draw.reach(12.0, 0.5, float(columns.sum())), 0.0)
     return 0.0
 
 
@@ -249,8 +249,8 @@ def _score_columns(form: Form, device: torch.device) -> Tensor:
     return ((dims % 2 == 0) | (dims >= form.value_width)).to(torch.float32)
 
 
-def _sink_columns(form: Form, device: torch.device) -> Tensor:
-    """1 in the columns where the sink token draws its mass; in the MQA form few, so that its value stays small."""
+def _mass_columns(form: Form, device: torch.device) -> Tensor:
+    """1 in the columns that decide the mass; in the MQA form rope columns, or few, so that values stay small."""
     dims = torch.arange(form.width, device=device)
     if not form.shared:
         return torch.ones_like(dims, dtype=torch.float32)

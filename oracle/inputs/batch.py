@@ -31,6 +31,11 @@ class Tokens:
     def __getitem__(self, part: slice | Tensor) -> Tokens:
         return Tokens(self.request[part], self.name[part], self.position[part], self.length[part], self.queries[part])
 
+    @property
+    def number(self) -> Tensor:
+        """One logical number a token, whatever else is in the batch; int64 [m]."""
+        return (self.name << 32) + self.position
+
     def visible(self, causal: bool = True) -> Tensor:
         """For query tokens: how many keys each may see, bottom-right aligned causal; int64 [m]."""
         if not causal:

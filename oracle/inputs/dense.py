@@ -8,7 +8,7 @@ from torch import Tensor
 from . import attention, patterns, rng
 from .batch import Tokens
 from .options import pattern_of
-from .poison import poison, poison_of
+from .poison import Poison, poison, poison_of
 from .site import Site
 
 #: Poison of keys that no query may see, unless forced: MHA kernels load whole tiles, and a weight of 0 times NaN is
@@ -33,7 +33,7 @@ def masked_mha(site: Site) -> dict[str, object]:
     rows = patterns.mask_words(pattern_of(case), case.seed, case.topk, q, visible, words)
     if "empty-rows" in case.options:
         rows = torch.where(patterns.empty_rows(case.seed, q)[:, None], 0, rows)
-    longest = max(1, *case.q_lens) if len(case.q_lens) > 1 else max(1, case.q_lens[0])
+    longest = max(1, *case.q_lens)
     tile = 128 if longest <= 128 else 256
     _packed(site, seen=_seen(site, rows, visible))
     padded = -(-longest // tile) * tile
@@ -62,13 +62,12 @@ def _packed(site: Site, seen: Tensor) -> None:
         target = arena.allocate(role, (len(tokens.name), case.heads, width), site.dtype)
         bad = poison(name, case.seed, role, case.heads * width, site.dtype)
 
-        def rows(start: int, stop: int, role: str = role, tokens: Tokens = tokens, bad: object = bad) -> Tensor:
+        def rows(start: int, stop: int, role: str = role, tokens: Tokens = tokens, bad: Poison = bad) -> Tensor:
             part = tokens[start:stop]
             drawn = draw(case.kind, role, form, part, site.heads)
             if role == "q" or bool(seen[start:stop].all()):
                 return drawn
-            number = torch.arange(start, stop, device=site.device)
-            return torch.where(seen[start:stop, None, None], drawn, bad(number).view(drawn.shape))  # type: ignore[operator]
+            return torch.where(seen[start:stop, None, None], drawn, bad(part.number).view(drawn.shape))
 
         rng.fill(target, rows)
     site.int32("cu_q", batch.cu_q)

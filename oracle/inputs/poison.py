@@ -14,6 +14,8 @@ from torch import Tensor
 
 from . import rng
 
+#: From token or row numbers [m] to fp32 poison [m, width].
+Poison = Callable[[Tensor], Tensor]
 POISONS = ("nan", "huge", "stale")
 #: Finite in every format, and far from the overflow of an fp32 dot product with ordinary values.
 HUGE = {torch.float16: 60000.0, torch.float8_e4m3fn: 448.0}
@@ -27,8 +29,8 @@ def poison_of(options: tuple[str, ...], seed: int, allowed: tuple[str, ...] = PO
     return allowed[(rng.key(seed, "poison") & 0xFFFF) % len(allowed)]
 
 
-def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype) -> Callable[[Tensor], Tensor]:
-    """A function from row numbers [m] to fp32 poison [m, width]."""
+def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype) -> Poison:
+    """The poison ``name`` for a tensor of ``dtype``."""
 
     def rows(number: Tensor) -> Tensor:
         column = torch.arange(width, device=number.device)

@@ -33,14 +33,13 @@ def indexer_scores(site: Site) -> dict[str, object]:
     k = site.arena.allocate("k", (case.keys, width), site.dtype)
 
     def keys(start: int, stop: int) -> Tensor:
-        drawn = scores.index_vectors(case.kind, "k", case.seed, batch.k[start:stop], 1, width)[:, 0]
-        number = torch.arange(start, stop, device=site.device)
-        return torch.where(seen[start:stop, None], drawn, bad(number))
+        part = batch.k[start:stop]
+        drawn = scores.index_vectors(case.kind, "k", case.seed, part, 1, width)[:, 0]
+        return torch.where(seen[start:stop, None], drawn, bad(part.number))
 
     rng.fill(k, keys)
     scale = scores.key_scales(case.kind, case.seed, batch.k)
-    number = torch.arange(case.keys, device=site.device)
-    spoilt = poison(name, case.seed, "k-scale", 1, torch.float32)(number)[:, 0]
+    spoilt = poison(name, case.seed, "k-scale", 1, torch.float32)(batch.k.number)[:, 0]
     site.arena.place("k_scale", torch.where(seen, scale, spoilt))
     site.arena.place("weights", scores.index_weights(case.kind, case.seed, batch.q, case.heads, width))
     _place_windows(site)

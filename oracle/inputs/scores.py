@@ -38,7 +38,7 @@ def index_weights(kind: str, seed: int, tokens: Tokens, heads: int, width: int) 
     z = rng.normal(rng.key(seed, "weights"), *place)
     if kind == "clustered":
         z = z.abs() + 0.125
-    return z / math.sqrt(heads * width)
+    return z * (1 / math.sqrt(heads * width))
 
 
 def key_scales(kind: str, seed: int, tokens: Tokens) -> Tensor:

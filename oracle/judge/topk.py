@@ -163,7 +163,13 @@ def _power(died: dict[str, bool], ranked: Tensor, ks: Tensor, width: Tensor, k: 
     count = width.clamp_max(k)
     first = torch.where(slots < count[:, None], slots, -1)
     last = torch.where(slots < count[:, None], (width - count)[:, None] + slots, -1)
-    wrong = {"the first k keys": first, "the last k keys": last, "nothing selected": torch.full_like(first, -1)}
+    wrong = {"nothing selected": torch.full_like(first, -1)}
+    columns = torch.arange(ranked.shape[1], device=ranked.device)
+    inside = (columns >= ks[:, None]) & (columns < (ks + width)[:, None])
+    highest = torch.where(inside, ranked, -torch.inf).amax(1)
+    lowest = torch.where(inside, ranked, torch.inf).amin(1)
+    if bool((highest > lowest).any()):  # where all scores are equal, any k keys are right
+        wrong |= {"the first k keys": first, "the last k keys": last}
     for name, selected in wrong.items():
         problems, _, _ = _row_problems(selected, ranked, ks, width, k, contract, None)
         caught = bool(torch.stack(list(problems.values())).any())

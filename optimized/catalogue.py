@@ -1,4 +1,4 @@
-"""Every shipped implementation, in the order of the tables. A literal list: an implementation is one entry in its folder."""
+"""Every shipped implementation, in the order of the tables: a literal list, put together from one a folder."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..optimized import triton_runtime
+from ..optimized.triton_runtime import interpreted
 from .case import Case
 from .geometry import Geometry
 
@@ -18,7 +18,7 @@ def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
         "operator": case.operator,
         "device": "cuda" if cuda else "cpu",
         "capability": torch.cuda.get_device_capability(device) if cuda else None,
-        "interpreted": triton_runtime.interpreted(),
+        "interpreted": interpreted(),
         "dtype": case.dtype,
         "heads": case.heads,
         "d": geometry.qk_head_dim,

@@ -19,8 +19,8 @@ from .judge.findings import Judgement
 from .judge.formats import TORCH_DTYPE, format_of
 
 Arguments = Mapping[str, Any]
-#: Most scores of a chunk while judging: half the references' own, since the budget holds several such tensors.
-LIMIT = 2**23
+#: Most scores, or gathered key elements, of a chunk while judging: a GPU wants few large chunks, a CPU small ones.
+LIMIT = {"cuda": 2**25, "cpu": 2**22}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,17 +51,21 @@ def _attention_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dty
     return (out,), (torch.float32, torch.float64)
 
 
+def _limit(a: Arguments) -> int:
+    return LIMIT.get(a["q"].device.type, LIMIT["cpu"])
+
+
 def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
     lse = outputs[1] if len(outputs) > 1 else None
     values = format_of(a["v" if "v" in a else "kv"].dtype)
-    declared = replace(contract, probabilities=contract.probabilities or values)
+    declared = contract if contract.probabilities else replace(contract, probabilities=values)
     return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
 
 
 def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "k", "v", "cu_q", "cu_k")]
     return attention.judge(
-        lambda: dense_chunks(*tensors, causal=a["causal"], limit=LIMIT, compute=torch.float64),
+        lambda: dense_chunks(*tensors, causal=a["causal"], limit=_limit(a), compute=torch.float64),
         _answer(a, outputs, contract, 1.0),
         a["scale"],
         None,
@@ -72,7 +76,7 @@ def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power:
 def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k")]
     return attention.judge(
-        lambda: masked_chunks(*tensors, causal=a["causal"], limit=LIMIT, compute=torch.float64),
+        lambda: masked_chunks(*tensors, causal=a["causal"], limit=_limit(a), compute=torch.float64),
         _answer(a, outputs, contract, 1.0),
         a["scale"],
         None,
@@ -84,7 +88,7 @@ def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
     tensors = [a[name] for name in ("q", "kv", "indices")]
     return attention.judge(
         lambda: sparse_chunks(
-            *tensors, value_dim=a["value_dim"], lengths=a.get("lengths"), limit=LIMIT, compute=torch.float64
+            *tensors, value_dim=a["value_dim"], lengths=a.get("lengths"), limit=_limit(a), compute=torch.float64
         ),
         _answer(a, outputs, contract, _multiplicity(a["indices"])),
         a["scale"],

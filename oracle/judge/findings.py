@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..verdict import Finding, Worst
+from .evidence import Places
 
 #: Tile sizes whose edges are looked for in the rows that err.
 TILES = (16, 32, 64, 128, 256)
@@ -43,15 +44,18 @@ class Judgement:
 
 def where(bad: Tensor, names: tuple[str, ...]) -> str:
     """Where a boolean tensor is set, axis by axis, in words: which heads, rows, columns, which period."""
-    total = int(bad.sum())
-    if total == 0:
+    places = Places.of(tuple(bad.shape), bad.device)
+    places.add(slice(0, bad.shape[0]), bad)
+    return spelled(places, names)
+
+
+def spelled(places: Places, names: tuple[str, ...]) -> str:
+    """The same from what was gathered axis by axis."""
+    if not places.any():
         return ""
-    parts = [f"{total} of {bad.numel()} elements"]
-    for axis, name in enumerate(names):
-        others = tuple(i for i in range(bad.dim()) if i != axis)
-        hit = bad.any(dim=others) if others else bad
-        places = hit.nonzero().flatten().tolist()
-        parts.append(f"{name} {_spans(places, bad.shape[axis])}")
+    parts = [f"{int(places.count)} of {places.size} elements"]
+    for axis, name in zip(places.axes, names, strict=True):
+        parts.append(f"{name} {_spans(axis.nonzero().flatten().tolist(), len(axis))}")
     return "; ".join(parts)
 
 

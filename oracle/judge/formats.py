@@ -5,9 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...optimized.contract import UNIT_ROUNDOFF
+from ...optimized.contract import UNIT_ROUNDOFF, Format
 
-TORCH_DTYPE = {
+TORCH_DTYPE: dict[Format, torch.dtype] = {
     "fp64": torch.float64,
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
@@ -28,14 +28,14 @@ def half_ulp(magnitude: Tensor, fmt: str) -> Tensor:
     return torch.ldexp(torch.full_like(magnitude, UNIT_ROUNDOFF[fmt]), exponent - 1)
 
 
-def rounded(value: Tensor, fmt: str) -> Tensor:
+def rounded(value: Tensor, fmt: Format) -> Tensor:
     """``value`` rounded to nearest in ``fmt``, as fp64."""
     if fmt == "fp64":
         return value
     return value.to(TORCH_DTYPE[fmt]).to(torch.float64)
 
 
-def format_of(dtype: torch.dtype) -> str:
+def format_of(dtype: torch.dtype) -> Format:
     """Name of a torch dtype in contracts and cases."""
     for name, candidate in TORCH_DTYPE.items():
         if candidate is dtype:

@@ -11,6 +11,7 @@ two keys, drawn by their weights, share a rounding cell.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import torch
@@ -20,8 +21,9 @@ from ...reference.chunks import Chunk
 from ...reference.softmax import probabilities, weighted_sum
 from ...reference.sparse_mqa import sink_share
 
-#: Distances, in keys, at which pairs are compared to estimate the chance of a shared rounding cell.
-PAIR_DISTANCES = (1, 7, 31)
+#: Distances, in slots, at which pairs are compared to estimate the chance of a shared rounding cell. One odd and one
+#: even, so that keys which alternate between two scores are seen to share.
+PAIR_DISTANCES = (1, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,38 +75,32 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Mom
     chunk = _at_least_one_key(chunk)
     p, lse = probabilities(chunk, scale)
     out = weighted_sum(chunk, p, chunk.values)
-    # What no query of the chunk may see is of no size, whatever it holds.
-    reached = chunk.allowed.any(-2)[..., None]
-    values = torch.where(reached, torch.nan_to_num(chunk.values, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-    keys = torch.where(reached, torch.nan_to_num(chunk.keys, nan=0.0, posinf=0.0, neginf=0.0), 0.0)
-    square = values * values
-    p2 = p * p
-    size2 = square.sum(-1)  # [x,t]
-    key_norm = keys.norm(dim=-1)  # [x,t]
+    chunk = _finite(chunk, out)
+    values, square = chunk.values, chunk.values.square()
+    size2 = square.sum(-1, keepdim=True)  # [x,t,1]
+    key_norm = chunk.keys.norm(dim=-1, keepdim=True)
     query_norm = scale * chunk.queries.norm(dim=-1)  # [x,m]
-    allowed = chunk.allowed.expand(p.shape)
-    seen = allowed.sum(-1)
+    seen = chunk.allowed.sum(-1)  # [x,1] or [x,m]: the same keys for a chunk's heads or not
     top, heaviest = p.max(-1)
     top_value = values[torch.arange(p.shape[0], device=p.device)[:, None], heaviest]
-    scores = torch.where(p > 0, p.clamp_min(1e-300).log() + _finite(lse)[..., None], 0.0)
-    key_norms = key_norm[:, None].expand(p.shape)
-    trace = torch.einsum("xmt,xt->xm", p2, size2)
+    p2 = p.square()
+    trace = (p2 @ size2)[..., 0]
     wide = (torch.ones_like(lse) if sink is None else sink_share(lse, sink))[..., None]
     return Moments(
         out=out * wide,
         lse=lse,
         b1=(p @ values.abs()) * wide,
-        b2=(p2 @ square).clamp_min(0.0).sqrt() * wide,
+        b2=(p2 @ square).sqrt() * wide,
         weight2=p2.sum(-1),
-        spread=torch.einsum("xmt,xt->xm", p2 * p2, size2 * size2) / (trace * trace).clamp_min(1e-300),
-        coherence=_coherence(p, scores, cell),
-        score_size=query_norm * torch.einsum("xmt,xt->xm", p, key_norm),
-        score_size_max=query_norm * torch.where(allowed, key_norms, 0.0).amax(-1),
-        score_max=torch.where(p > cell * cell, scores.abs(), 0.0).amax(-1),
-        seen=seen,
+        spread=(p2.square() @ size2.square())[..., 0] / trace.square().clamp_min(1e-300),
+        coherence=_coherence(p, cell),
+        score_size=query_norm * (p @ key_norm)[..., 0],
+        score_size_max=query_norm * torch.where(chunk.allowed, key_norm.mT, 0.0).amax(-1),
+        score_max=_score_max(lse, top, cell),
+        seen=seen.expand(lse.shape),
         top=top,
         top_value=top_value * wide,
-        mean_value=(allowed.to(p.dtype) @ values) / seen.clamp_min(1)[..., None],
+        mean_value=(chunk.allowed.to(p.dtype) @ values) / seen.clamp_min(1)[..., None],
         value_max=values.abs().amax(-2, keepdim=True),
     )
 
@@ -122,18 +118,40 @@ def _at_least_one_key(chunk: Chunk) -> Chunk:
     )
 
 
-def _finite(lse: Tensor) -> Tensor:
-    return torch.where(torch.isfinite(lse), lse, 0.0)
+def _finite(chunk: Chunk, out: Tensor) -> Chunk:
+    """The chunk with what must have no size at 0: keys nobody sees, and anything that is not finite.
+
+    Slots that a tokens-first chunk does not use are 0 already, so there a finite answer shows that all is.
+    """
+    if not chunk.heads_first and bool(torch.isfinite(out).all()):
+        return chunk
+    reached = chunk.allowed.any(-2)[..., None]
+    keys, values = (
+        torch.where(reached, torch.nan_to_num(side, 0.0, 0.0, 0.0), 0.0) for side in (chunk.keys, chunk.values)
+    )
+    return replace(chunk, keys=keys, values=values)
 
 
-def _coherence(p: Tensor, scores: Tensor, cell: float) -> Tensor:
-    met = torch.zeros(p.shape[:-1], dtype=p.dtype, device=p.device)
+def _score_max(lse: Tensor, top: Tensor, cell: float) -> Tensor:
+    """Largest |score| among keys of weight over cell^2: between the heaviest key's and that weight's."""
+    finite = torch.where(torch.isfinite(lse), lse, 0.0)
+    highest = finite + top.clamp_min(1e-300).log()
+    return torch.where(top > 0, torch.maximum(highest.abs(), (finite + 2.0 * math.log(cell)).abs()), 0.0)
+
+
+def _coherence(p: Tensor, cell: float) -> Tensor:
+    """Share of neighbouring pairs, by weight, whose scores agree to within one rounding cell of P."""
+    # Single precision: logarithms are compared with a cell of 2**-11 at the finest, and this is an estimate.
+    weights = p.to(torch.float32) if cell > 2.0**-20 else p
+    logs = weights.log()
+    met = torch.zeros(p.shape[:-1], dtype=weights.dtype, device=p.device)
     shared = torch.zeros_like(met)
     for distance in PAIR_DISTANCES:
         if distance >= p.shape[-1]:
             break
-        pair = p[..., distance:] * p[..., :-distance]
-        near = (scores[..., distance:] - scores[..., :-distance]).abs() < cell
+        pair = weights[..., distance:] * weights[..., :-distance]
+        # -inf - -inf is NaN, which is not near; such a pair has weight 0.
+        near = (logs[..., distance:] - logs[..., :-distance]).abs_() < cell
         met += pair.sum(-1)
-        shared += torch.where(near, pair, 0.0).sum(-1)
-    return shared / met.clamp_min(1e-300)
+        shared += pair.mul_(near).sum(-1)
+    return (shared / met.clamp_min(torch.finfo(met.dtype).tiny)).to(p.dtype)

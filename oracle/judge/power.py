@@ -7,7 +7,7 @@ kernel passes it. Such a case is WEAK. A wrong answer that happens to be the rig
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 
 import torch
@@ -18,6 +18,7 @@ from .moments import Moments
 
 #: Below this share of the answer's size a wrong answer counts as the right one.
 SAME = 1e-9
+LSE_BASE = "LSE in base 2"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,23 +30,26 @@ class Mutant:
     lse: Tensor | None = None
 
 
-def mutants(m: Moments, chunk: Chunk, *, lse: bool) -> Iterator[Mutant]:
-    """Wrong answers that differ from the right one on this chunk."""
+def mutants(m: Moments, chunk: Chunk, *, lse: bool, but: Container[str]) -> Iterator[Mutant]:
+    """Wrong answers that differ from the right one on this chunk, except those named in ``but``."""
     head_axis, query_axis = (0, 1) if chunk.heads_first else (1, 0)
-    candidates = {
-        "zeros": torch.zeros_like(m.out),
-        "mean of V": m.mean_value,
-        "heaviest key dropped": _without_heaviest(m),
-        "next head's answer": m.out.roll(1, head_axis),
-        "previous query's answer": m.out.roll(1, query_axis),
+    candidates: dict[str, Callable[[], Tensor]] = {
+        "zeros": lambda: torch.zeros_like(m.out),
+        "mean of V": lambda: m.mean_value.expand(m.out.shape),
+        "heaviest key dropped": lambda: _without_heaviest(m),
+        "next head's answer": lambda: m.out.roll(1, head_axis),
+        "previous query's answer": lambda: m.out.roll(1, query_axis),
     }
     size = float(m.out.abs().max()) if m.out.numel() else 0.0
-    for name, out in candidates.items():
+    for name, make in candidates.items():
+        if name in but:
+            continue
+        out = make()
         if float((out - m.out).abs().max() if m.out.numel() else 0.0) > SAME * size:
             short = m.lse + torch.log1p(-m.top) if lse and name == "heaviest key dropped" else None
             yield Mutant(name, out, short)
-    if lse and bool((torch.isfinite(m.lse) & (m.lse != 0)).any()):
-        yield Mutant("LSE in base 2", None, m.lse / math.log(2.0))
+    if lse and LSE_BASE not in but and bool((torch.isfinite(m.lse) & (m.lse != 0)).any()):
+        yield Mutant(LSE_BASE, None, m.lse / math.log(2.0))
 
 
 def _without_heaviest(m: Moments) -> Tensor:

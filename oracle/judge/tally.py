@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...optimized.contract import Format
 from .bounds import quadratic_exponent, quadratic_limit
 from .budget import Budget
 from .formats import rounded
@@ -52,7 +53,7 @@ class Squares:
     leading: Tensor
 
 
-def squares(error: Tensor, m: Moments, b: Budget, output: str, columns: float) -> Squares:
+def squares(error: Tensor, m: Moments, b: Budget, output: Format, columns: Tensor) -> Squares:
     """``columns``: effective number of independent value columns (participation ratio of V's second moments)."""
     observed = (error.abs() - b.working).clamp_min(0.0) ** 2
     # The rounding of the exact answer is known; where it exceeds that of a uniform error, it is what to expect.
@@ -60,7 +61,7 @@ def squares(error: Tensor, m: Moments, b: Budget, output: str, columns: float) -
     grid = torch.maximum(known, b.usual * b.usual / 3.0)
     noise = (b.variance - b.coherent).sum(-1)
     directions = (m.spread + 1.0 / columns).clamp_max(1.0)
-    leading = ((m.spread.sqrt() + columns**-0.5) ** 2).clamp_max(1.0)
+    leading = ((m.spread.sqrt() + columns.rsqrt()) ** 2).clamp_max(1.0)
     return Squares(observed, grid + b.variance, noise, b.coherent.sum(-1), grid, directions, leading)
 
 

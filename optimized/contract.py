@@ -30,8 +30,8 @@ class Contract:
 
     scores: Format = "fp32"
     """Format of the scores S = scale * q.k and of the softmax arithmetic."""
-    probabilities: Format = "bf16"
-    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V."""
+    probabilities: Format | None = "bf16"
+    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V; None: that of V."""
     accumulator: Format = "fp32"
     """Format that q.k and P.V are accumulated in."""
     partials: Format | None = None

@@ -45,7 +45,7 @@ class Contract:
     lse_base: Literal["e", "2"] | None = "e"
     """Base of the returned log-sum-exp; None: the implementation returns none."""
     lse_error: float = 0.0
-    """Absolute error of the LSE beyond fp32 arithmetic, in natural log units, at |score| bound 1, if declared."""
+    """Error of the LSE beyond fp32 arithmetic, in natural log units, relative to max(1, |lse|)."""
     empty_out: Literal["zero", "nan", "undefined"] = "zero"
     """Output of a query that sees no key."""
     empty_lse: Literal["-inf", "+inf", "nan", "undefined"] = "-inf"

@@ -44,16 +44,18 @@ def dense_chunks(
     *,
     causal: bool = True,
     limit: int = CHUNK_ELEMENTS,
+    compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
     """The call in heads-first chunks of at most ``limit`` scores; keys that no query of a chunk reaches are left out.
 
-    The keys and values of one request are held once in the compute dtype, besides the chunk.
+    The keys and values of one request are held once in the compute dtype, besides the chunk. ``compute`` replaces the
+    compute dtype that follows from the inputs: float64 for the truth about low-precision inputs.
     """
     sizes = bind_sizes(("q", q, "s h d"), ("k", k, "t h d"), ("v", v, "t h v"))
     queries_of, keys_of = request_slices("cu_q", cu_q, sizes["s"]), request_slices("cu_k", cu_k, sizes["t"])
     if len(queries_of) != len(keys_of):
         raise ValueError(f"cu_k: expected [{len(queries_of) + 1}] as cu_q, got [{len(keys_of) + 1}]")
-    dtype = compute_dtype(q, k, v)
+    dtype = compute or compute_dtype(q, k, v)
     for queries, keys in zip(queries_of, keys_of, strict=True):
         request_k = k[keys].to(dtype).transpose(0, 1)  # [h, t, d]
         request_v = v[keys].to(dtype).transpose(0, 1)  # [h, t, v]

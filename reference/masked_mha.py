@@ -57,8 +57,9 @@ def masked_chunks(
     *,
     causal: bool = True,
     limit: int = CHUNK_ELEMENTS,
+    compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
-    """The chunks of dense attention, each with the bits of its queries; at most ``limit`` scores a chunk."""
+    """The chunks of dense attention, each with the bits of its queries; ``limit`` and ``compute`` as there."""
     queries_of, keys_of = request_slices("cu_q", cu_q, q.shape[0]), request_slices("cu_k", cu_k, k.shape[0])
     most_queries = max((rows.stop - rows.start for rows in queries_of), default=0)
     most_words = max((rows.stop - rows.start + 31 for rows in keys_of), default=0) // 32
@@ -69,7 +70,7 @@ def masked_chunks(
             f"got {mask.dtype} {list(mask.shape)}"
         )
     request = 0
-    for chunk in dense_chunks(q, k, v, cu_q, cu_k, causal=causal, limit=limit):
+    for chunk in dense_chunks(q, k, v, cu_q, cu_k, causal=causal, limit=limit, compute=compute):
         while chunk.rows.start >= queries_of[request].stop:
             request += 1
         first = queries_of[request].start

@@ -59,8 +59,12 @@ def sparse_chunks(
     value_dim: int,
     lengths: Tensor | None = None,
     limit: int = CHUNK_ELEMENTS,
+    compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
-    """The call in tokens-first chunks of at most ``limit`` scores and as many gathered key elements."""
+    """The call in tokens-first chunks of at most ``limit`` scores and as many gathered key elements.
+
+    ``compute`` replaces the compute dtype that follows from the inputs.
+    """
     sizes = bind_sizes(("q", q, "s h d"), ("kv", kv, "n d"), ("indices", indices, "s k"))
     require_integers(indices=indices)
     if not 0 <= value_dim <= sizes["d"]:
@@ -68,7 +72,7 @@ def sparse_chunks(
     if lengths is not None:
         bind_sizes(("q", q, "s h d"), ("lengths", lengths, "s"))
         require_integers(lengths=lengths)
-    dtype = compute_dtype(q, kv)
+    dtype = compute or compute_dtype(q, kv)
     rows_and_zero = torch.cat((widen(kv), widen(kv).new_zeros(1, sizes["d"])))  # unused slots read row n
     slots = torch.arange(sizes["k"], device=q.device)
     for rows in cut(slice(0, sizes["s"]), sizes["k"] * max(sizes["d"], sizes["h"]), limit):

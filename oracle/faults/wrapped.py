@@ -63,7 +63,8 @@ def reread(x: Tensor, strides: tuple[int, ...] | None = None, offset: int | None
     Addresses wrap around inside the storage, so that a stray read stays in this process.
     """
     size = x.untyped_storage().nbytes() // x.element_size()
-    address = torch.full((), x.storage_offset() if offset is None else offset, dtype=torch.int64, device=x.device)
+    start = int(x.storage_offset()) if offset is None else offset
+    address = torch.full((), start, dtype=torch.int64, device=x.device)
     for axis, step in enumerate(x.stride() if strides is None else strides):
         shape = [-1 if other == axis else 1 for other in range(x.dim())]
         address = address + (torch.arange(x.shape[axis], device=x.device) * step).view(shape)

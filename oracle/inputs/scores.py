@@ -64,7 +64,9 @@ def selection_scores(kind: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
         within = (column * 2731 + rng.integers(stream, 4096, *row)) & 4095
         return 1 + (column >> 12).to(torch.float32) * 2.0**-10 + within.to(torch.float32) * 2.0**-23
     if kind == "ramp":
-        return torch.where(rng.integers(stream, 2, *row) == 0, column, -column).to(torch.float32)
+        # Neighbouring rows run opposite ways, so that no request is all of one kind.
+        falls = (row[0] + row[1] + rng.integers(stream, 2, torch.zeros_like(row[1]))) % 2 == 0
+        return torch.where(falls, -column, column).to(torch.float32)
     if kind == "constant":
         return torch.full(column.shape, 0.75, device=column.device)
     if kind == "zeros":

@@ -26,7 +26,7 @@ def ceil_power_of_two(x: Tensor) -> Tensor:
 
 def _shared_end(cols: Tensor, ks: Tensor, ke: Tensor) -> Tensor:
     """Windows that all end where the widest of their tile of 64 rows does."""
-    widest = torch.cat([part.amax(0, keepdim=True).expand_as(part) for part in ke.split(64)]) if len(ke) else ke
+    widest = torch.cat([part.amax(0, keepdim=True).expand_as(part) for part in torch.split(ke, 64)]) if len(ke) else ke
     return window(cols, ks, torch.where(ke > ks, widest, ke))
 
 

@@ -54,7 +54,7 @@ def _tail_of_next_row(indices: Tensor, slots: Tensor) -> Tensor:
 def _int32_product(kv: Tensor, rows: Tensor) -> Tensor:
     """Rows gathered at a 32-bit product of row and stride; stray addresses wrap inside the storage."""
     size = kv.untyped_storage().nbytes() // kv.element_size()
-    start = (rows.to(torch.int32) * torch.tensor(kv.stride(0), dtype=torch.int32)).long() + kv.storage_offset()
+    start = (rows.to(torch.int32) * torch.tensor(kv.stride(0), dtype=torch.int32)).long() + int(kv.storage_offset())
     flat = kv.as_strided((size,), (1,), 0)
     return flat[(start[..., None] + torch.arange(kv.shape[1], device=kv.device)) % size]
 
@@ -95,7 +95,8 @@ INDICES = (
         "element", options=("invalid",), indices=lambda i, n: torch.where(_in_range(i, n), i, 0),
     ),
     fault(
-        "invalid-loads-row-0-with-weight-0", "sparse_mqa", "Invalid entries load slot 0 with weight 0: NaN there leaks.",
+        "invalid-loads-row-0-with-weight-0", "sparse_mqa",
+        "Invalid entries load slot 0 with weight 0: NaN there leaks.",
         "vllm#57156", "structure", options=("invalid",), keep=torch.ones_like,
     ),
     fault(
@@ -128,8 +129,8 @@ INDICES = (
         "element", options=("interleaved",), indices=_until_invalid,
     ),
     fault(
-        "valid-count-read-as-prefix", "sparse_mqa", "As many leading entries are read as there are valid ones anywhere.",
-        "", "element", options=("interleaved",), indices=_prefix_of_count,
+        "valid-count-read-as-prefix", "sparse_mqa",
+        "As many leading entries are read as there are valid ones anywhere.", "", "element", options=("interleaved",), indices=_prefix_of_count,
     ),
     fault(
         "first-entry-dropped", "sparse_mqa", "The first entry of each row is not read.", "", "element",
@@ -196,8 +197,8 @@ INDICES = (
         address=lambda entry, n: entry // 16 * 16,
     ),
     fault(
-        "global-index-in-rank-local-table", "sparse_mqa", "Global indices are looked up in one rank's half of the cache.",
-        "vllm#54541", "element", indices=_owned_by_local_table,
+        "global-index-in-rank-local-table", "sparse_mqa",
+        "Global indices are looked up in one rank's half of the cache.", "vllm#54541", "element", indices=_owned_by_local_table,
     ),
     fault(
         "request-local-index-as-physical", "sparse_mqa", "Indices are taken relative to the first one of the row.",

@@ -23,9 +23,8 @@ def _mean_of_parts(a: Part, b: Part) -> Part:
 
 def _base_2_parts(a: Part, b: Part) -> Part:
     joint = torch.logaddexp(a[1], b[1])
-    weights = [torch.exp2(lse - joint).nan_to_num() for lse in (a[1], b[1])]
-    total = sum(weights)
-    return (a[0] * weights[0][..., None] + b[0] * weights[1][..., None]) / total[..., None], joint
+    of_a, of_b = (torch.exp2(lse - joint).nan_to_num()[..., None] for lse in (a[1], b[1]))
+    return ((a[0] * of_a + b[0] * of_b) / (of_a + of_b)).nan_to_num(), joint
 
 
 def _with_strides_of_a(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, ...]:

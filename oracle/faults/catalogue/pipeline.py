@@ -26,7 +26,8 @@ def _turned(x: Tensor, positions: Tensor, back: bool = False, halves: bool = Fal
     """x [m, r] or [m, h, r] rotated to its positions, or back from them."""
     cos, sin = rope_tables(positions.cpu(), dim=x.shape[-1], theta=THETA, dtype=torch.float32)
     rotate = rotate_halves if halves else rotate_interleaved
-    return rotate(x.float(), cos.to(x.device), (-sin if back else sin).to(x.device))
+    turned: Tensor = rotate(x.float(), cos.to(x.device), (-sin if back else sin).to(x.device))
+    return turned
 
 
 def _key_positions(x: Inputs) -> Tensor:
@@ -111,7 +112,7 @@ def _query_scale_missing(x: Inputs) -> Inputs:
 
 
 def _rope_width(x: Inputs) -> int:
-    return min(64, x["q"].shape[-1] // 2)
+    return min(64, int(x["q"].shape[-1]) // 2)
 
 
 def _mha_key_one_ahead(x: Inputs) -> Inputs:

@@ -25,7 +25,7 @@ PAGE = 64
 def _tiles(kv: Tensor, c: int) -> tuple[Tensor, Tensor]:
     """Latent tiles fp32 [n, c / 128, 128] (one tile if c is smaller) and their scales amax / 448 [n, c / 128, 1]."""
     size = TILE if c % TILE == 0 else c
-    tiles = kv[:, :c].float().unflatten(1, (-1, size))
+    tiles = kv[:, :c].float().reshape(kv.shape[0], c // size, size)
     return tiles, tiles.abs().amax(-1, keepdim=True).clamp(min=1e-4) / 448
 
 

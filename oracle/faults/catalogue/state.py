@@ -44,9 +44,9 @@ def _stale_splits(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
 
 def _by_pointer(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
     key = tuple((x.data_ptr(), x.shape) for x in inputs.values() if isinstance(x, Tensor))
-    if key not in memory:
-        memory[key] = kernel(**inputs)  # type: ignore[index]
-    return tuple(x.clone() for x in memory[key])  # type: ignore[index]
+    if str(key) not in memory:
+        memory[str(key)] = kernel(**inputs)
+    return tuple(x.clone() for x in memory[str(key)])
 
 
 def _by_shape(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:

@@ -170,8 +170,8 @@ TOPK = (
         options=("kind=ramp",), key=_halves,
     ),
     fault(
-        "one-member-wrong", "topk_select", "One selected column of each full row is replaced by the first one left out.",
-        "", "topk", chosen=_one_replaced,
+        "one-member-wrong", "topk_select",
+        "One selected column of each full row is replaced by the first one left out.", "", "topk", chosen=_one_replaced,
     ),
     fault(
         "duplicate-emitted", "topk_select", "A full row names its first member twice.", "", "structure",

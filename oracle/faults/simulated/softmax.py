@@ -53,7 +53,7 @@ def finish(state: State, sites: Sites) -> tuple[Tensor, Tensor]:
 
 def merge_splits(parts: list[tuple[Tensor, Tensor, bool]], sites: Sites) -> tuple[Tensor, Tensor]:
     """Partial results (out, lse, whether the split had a tile), left to right."""
-    merge = sites.merge or (lambda a, b: merge_pair(*a, *b, MERGE_SITES))
+    merge = sites.merge or (lambda a, b: merge_pair(a[0], a[1], b[0], b[1], MERGE_SITES))
     out, lse, ran = parts[0]
     merged = sites.scratch(sites.partial(out), lse, ran) if len(parts) > 1 else (out, lse)
     for out, lse, ran in parts[1:]:

@@ -24,6 +24,7 @@ class Geometry:
     """None: only the attention operators of this model are known."""
     index_head_dim: int | None
     index_topk: int
+    """Slots a query selects; 0 where the indexer is not known."""
     hidden_size: int | None = None
     q_lora_rank: int | None = None
     num_layers: int | None = None

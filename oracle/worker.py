@@ -1,0 +1,148 @@
+"""One worker process and the pipe to it."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from typing import Any
+
+from .case import Case
+from .verdict import Verdict
+
+Pair = tuple[Case, str]
+#: (case, implementation name, device) -> verdict; importable by name, since workers unpickle it.
+Judge = Callable[[Case, str, str], Verdict]
+
+
+class Worker:
+    """A spawned process that judges one pair at a time.
+
+    A spawned process, not a forked one: CUDA and threads do not survive a fork.
+    """
+
+    def __init__(self, judge: Judge, device: str, threads: int) -> None:
+        context = get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_work, args=(theirs, judge, device, threads))
+        with _interrupts_held():
+            self._process.start()
+        theirs.close()
+        self._ready = False
+        self._closed = False
+        self._since = 0.0
+        self.job: int | None = None
+
+    @property
+    def idle(self) -> bool:
+        return self._ready and self.job is None
+
+    @property
+    def busy_for(self) -> float:
+        """Seconds since it got its job; 0 without one."""
+        return time.monotonic() - self._since if self.job is not None else 0.0
+
+    @staticmethod
+    def wait(workers: Iterable[Worker], patience: float | None) -> None:
+        """Until one of them sends something or dies, or for ``patience`` seconds."""
+        wait([source for worker in workers for source in (worker._pipe, worker._process.sentinel)], patience)
+
+    def assign(self, job: int, pair: Pair) -> None:
+        self.job, self._since = job, time.monotonic()
+        with suppress(OSError):  # it is dead, which death() will tell
+            self._pipe.send(pair)
+
+    def receive(self) -> Iterator[tuple[int, Verdict]]:
+        """The verdicts it has sent. Raises what its check raised, as opposed to what the checked kernel raised."""
+        try:
+            while not self._closed and self._pipe.poll():
+                kind, value = self._pipe.recv()
+                self._ready = True
+                if kind == "raised":
+                    raise value
+                if kind == "verdict" and self.job is not None:
+                    job, self.job = self.job, None
+                    yield job, value
+        except (EOFError, ConnectionError):
+            self._closed = True
+
+    def death(self) -> str | None:
+        """How it ended; None while it lives. Raises RuntimeError if it never got as far as its first job."""
+        if not self._closed and self._process.is_alive():
+            return None
+        self.bury()
+        told = f"worker died: {_ending(self._process.exitcode)}"
+        if not self._ready:
+            raise RuntimeError(f"a worker process did not start: {told}")
+        return told
+
+    def dismiss(self) -> None:
+        """Let it go: at once if it is at work, by itself if it is idle."""
+        self._pipe.close()
+        self._closed = True
+        if not self.idle:
+            self._process.terminate()
+
+    def bury(self, patience: float = 5.0) -> None:
+        """Wait until it has ended, and end it if that takes longer."""
+        self._process.join(patience)
+        if self._process.is_alive():
+            self._process.kill()
+            self._process.join()
+
+
+def _ending(code: int | None) -> str:
+    if code is None or code >= 0:
+        return f"exit code {code}"
+    names = {member.value: member.name for member in signal.Signals}
+    return f"signal {-code} ({names[-code]})" if -code in names else f"signal {-code}"
+
+
+@contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Children started here do not see Ctrl-C, which ends the whole run through the parent."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def _work(pipe: Connection, judge: Judge, device: str, threads: int) -> None:
+    """The worker's side: one verdict a message, until the parent closes the pipe."""
+    # What a kernel prints must not get between the lines of a report on stdout.
+    os.dup2(2, 1)
+    import torch
+
+    torch.set_num_threads(threads)
+    with suppress(EOFError, ConnectionError):
+        pipe.send(("ready", None))
+        while True:
+            pipe.send(_answer(judge, *pipe.recv(), device))
+
+
+def _answer(judge: Judge, case: Case, implementation: str, device: str) -> tuple[str, Any]:
+    try:
+        return "verdict", judge(case, implementation, device)
+    except Exception as error:
+        told = f"while checking {case.id} with {implementation}, in a worker:\n{traceback.format_exc()}"
+        error.add_note(told)
+        return "raised", _portable(error, told)
+
+
+def _portable(error: Exception, told: str) -> Exception:
+    """The exception, or one like it where it does not survive the pipe."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}\n{told}")
+    return error

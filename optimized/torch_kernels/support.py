@@ -100,4 +100,4 @@ def flex(facts: Facts) -> str | None:
         return "FlexAttention on a GPU needs compiled Triton; this process interprets it"
     if 0 in (sum(facts["q_lens"]), sum(facts["k_lens"])):
         return "FlexAttention needs at least one query and one key"
-    return dtypes(facts, "bf16", "fp16", "fp32")
+    return dtypes(facts, "bf16", "fp16")

@@ -1,8 +1,9 @@
-"""Every shipped implementation, in the order of the tables: a literal list, put together from one a folder."""
+"""Every shipped implementation, in the order of the tables. An implementation is one entry in its folder's list."""
 
 from __future__ import annotations
 
 from .implementation import Implementation
+from .torch_kernels import IMPLEMENTATIONS as TORCH
 from .triton_kernels import IMPLEMENTATIONS as TRITON
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (*TRITON,)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON)

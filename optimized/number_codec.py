@@ -104,7 +104,8 @@ class Codec:
             small = magnitude < np.uint32((128 - self.bias) << 23)
             if small.any():
                 codes = np.where(small, self._denormal(magnitude, toward_zero), codes)
-        return np.minimum(codes, np.uint32(self.largest if toward_zero else self.overflow))
+        limited: Array = np.minimum(codes, np.uint32(self.largest if toward_zero else self.overflow))
+        return limited
 
     def _normal(self, magnitude: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Magnitudes raised to the smallest normal value, so that rebasing cannot wrap around."""

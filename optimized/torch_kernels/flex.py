@@ -1,0 +1,40 @@
+"""Masked attention by compiled FlexAttention: the whole packed batch in one call, the mask read inside the kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.attention.flex_attention import create_block_mask, flex_attention
+
+from .precision import exact_fp32
+from .requests import requests, unpack_mask
+
+
+@cache
+def _compiled() -> Callable[..., Any]:
+    # dynamic shapes do not compile on CPU (torch 2.13 emits undeclared sizes); fullgraph: an error, never eager
+    return torch.compile(flex_attention, dynamic=False, fullgraph=True)
+
+
+@exact_fp32
+def masked_mha(
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
+) -> tuple[Tensor]:
+    """``masked_mha`` without its LSE, which FlexAttention does not return on CPU. Compiles anew for each shape."""
+    seen = torch.zeros(q.shape[0], k.shape[0], dtype=torch.bool, device=q.device)
+    for request in requests(cu_q, cu_k):
+        seen[request.queries, request.keys] = unpack_mask(mask, request, causal)
+
+    def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
+        return seen[query, key]
+
+    blocks = create_block_mask(visible, None, None, q.shape[0], k.shape[0], device=str(q.device))
+    heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+    # each call's mask function is a new one to the compiler; its limit on recompilations is for runaway loops
+    with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16):
+        out = _compiled()(*heads_first, block_mask=blocks, scale=scale)
+    return (out[0].transpose(0, 1).contiguous(),)

@@ -1,0 +1,36 @@
+"""The catalogue: every planted fault, by theme. A fault that was added stays."""
+
+from __future__ import annotations
+
+from ..fault import Fault
+from .accumulate import ACCUMULATE
+from .bitmask import BITMASK
+from .conventions import CONVENTIONS
+from .harness import HARNESS
+from .indexer import INDEXER
+from .indices import INDICES
+from .layout import LAYOUT
+from .masks import MASKS
+from .merge import MERGE
+from .pipeline import PIPELINE
+from .quantisation import QUANTISATION
+from .softmax import SOFTMAX
+from .state import STATE
+from .topk import TOPK
+
+FAULTS: tuple[Fault, ...] = (
+    *SOFTMAX,
+    *ACCUMULATE,
+    *MASKS,
+    *BITMASK,
+    *LAYOUT,
+    *INDICES,
+    *CONVENTIONS,
+    *MERGE,
+    *QUANTISATION,
+    *PIPELINE,
+    *INDEXER,
+    *TOPK,
+    *STATE,
+    *HARNESS,
+)

@@ -1,0 +1,54 @@
+"""Simulated kernels: torch functions that compute as a GPU kernel does, tile by tile, with every error site named.
+
+Unchanged they are right under ``SIMULATED``; ``planted`` makes a faulty one by replacing sites.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from ....optimized.contract import Contract
+from .indexer import INDEXER_SITES, indexer_scores
+from .merge import MERGE_SITES, merge_lse
+from .radix import SELECT_SITES, topk_select
+from .sites import SITES
+from .sparse import sparse_mqa
+from .varlen import dense_mha, masked_mha
+
+#: A function with the keyword names of its operator.
+Kernel = Callable[..., tuple[Any, ...]]
+
+#: What the simulated kernels promise: probabilities in bf16 at worst (fp16 or fp32 inputs keep their own format).
+SIMULATED = Contract(scores="fp32", probabilities="bf16", accumulator="fp32", exp_error=2.0**-22)
+#: The same for fp32 inputs, whose probabilities are not rounded.
+SIMULATED_FP32 = Contract(scores="fp32", probabilities="fp32", accumulator="fp32", exp_error=2.0**-22)
+
+KERNELS: dict[str, Kernel] = {
+    "dense_mha": dense_mha,
+    "masked_mha": masked_mha,
+    "sparse_mqa": sparse_mqa,
+    "indexer_scores": indexer_scores,
+    "topk_select": topk_select,
+    "merge_lse": merge_lse,
+}
+_DEFAULTS: dict[str, Any] = {
+    "dense_mha": SITES,
+    "masked_mha": SITES,
+    "sparse_mqa": SITES,
+    "indexer_scores": INDEXER_SITES,
+    "topk_select": SELECT_SITES,
+    "merge_lse": MERGE_SITES,
+}
+
+
+def simulated(operator: str, **sites: Any) -> Kernel:
+    """The simulated kernel of an operator with the given sites replaced."""
+    return partial(KERNELS[operator], sites=replace(_DEFAULTS[operator], **sites))
+
+
+def planted(operator: str, **sites: Any) -> Callable[[], Kernel]:
+    """``simulated``, put off until it is called: what the catalogue stores."""
+    return partial(simulated, operator, **sites)

@@ -1,11 +1,12 @@
 """Mends the CPU interpreter of Triton, for the kernels here and for anybody's.
 
-With ``TRITON_INTERPRET=1`` Triton runs kernels in numpy, without a GPU. Seen in Triton 3.6 and 3.9, it computes ``+``,
-``*``, ``tl.sum`` and ``tl.dot`` of bf16 on the raw bits, truncates fp32 to bf16, loses carries in fp8, and reads the NaN
-codes of e4m3 as +-480. After ``mend()``
+With ``TRITON_INTERPRET=1`` Triton runs kernels in numpy, without a GPU. Seen in Triton 3.6 and 3.9, it computes
+``+``, ``*``, ``tl.sum`` and ``tl.dot`` of bf16 on the raw bits, truncates fp32 to bf16, loses carries in fp8, and
+reads the NaN codes of e4m3 as +-480. After ``mend()``
 
 * conversions between bf16, fp16, fp32, fp64, integers, e4m3 (fn) and e5m2 agree with ``torch.Tensor.to`` bit for bit
-  (what overflows e4m3 is NaN, where the GPU's ``cvt.rn.satfinite`` clamps to 448);
+  (e4m3 stops at 448 as compiled and as torch does since 2.13; what overflows e5m2 is infinite as in torch, where the
+  compiled ``cvt.rn.satfinite`` stops at 57344);
 * bf16 operations round once each, as the compiled ones do; ``tl.dot`` adds exact products in fp32;
 * fp8 arithmetic, which does not compile, raises;
 * NaN padding of descriptors and block pointers is NaN; atomic adds on bf16 add;
@@ -113,18 +114,23 @@ def mend() -> None:
     version = sys.modules["triton"].__version__
     for complaint in _mismatches(interpreter):
         raise MendError(
-            f"Triton {version} is not built as the mend expects: {complaint}. Nothing was changed; use a Triton between "
-            "3.6 and 3.9, or a newer version of this package"
+            f"Triton {version} is not built as the mend expects: {complaint}. Nothing was changed; use a Triton from "
+            "3.6 to 3.9, or a newer version of this package"
         )
     undo = _replace(interpreter)
     try:
-        complaint = failed_probe(interpreter)
+        wrong = failed_probe(interpreter)
     except Exception as error:
-        complaint = f"{type(error).__name__}: {error}"
-    if complaint is not None:
+        wrong = f"{type(error).__name__}: {error}"
+    if wrong is not None:
         undo()
-        raise MendError(f"Triton {version}, mended, gives a wrong answer: {complaint}. Nothing was changed")
+        raise MendError(f"Triton {version}, mended, gives a wrong answer: {wrong}. Nothing was changed")
     setattr(interpreter, _MARK, True)
+
+
+def requested() -> bool:
+    """Whether the environment asks Triton to interpret, in the spellings that Triton takes for yes."""
+    return os.environ.get("TRITON_INTERPRET", "").strip().lower() in ("1", "true", "on", "yes", "y")
 
 
 def interprets() -> bool:
@@ -135,7 +141,7 @@ def interprets() -> bool:
 
 def _import_interpreter() -> ModuleType:
     if "triton" not in sys.modules:
-        if os.environ.get("TRITON_INTERPRET", "").lower() not in ("1", "true", "on", "yes", "y"):
+        if not requested():
             raise MendError("expected TRITON_INTERPRET=1 in the environment before Triton is imported; set it first")
         try:
             importlib.import_module("triton")
@@ -180,7 +186,8 @@ def _replace(interpreter: ModuleType) -> Callable[[], None]:
     """Put the replacements in; returns what takes them out again."""
     original: dict[str, Any] = {}
     replaced: list[tuple[Any, str, Any]] = []
-    builder, reductions, launch = (kind(interpreter, original) for kind in (BuilderOps, ReductionOps, LaunchOps))
+    builder, reductions = BuilderOps(interpreter, original), ReductionOps(interpreter, original)
+    launch = LaunchOps(interpreter, original)
     new: dict[str, Any] = {"__call__": _method(launch.call), "_patch_lang": launch.patch_lang}
     for seam in SEAMS:
         owner = getattr(interpreter, seam.owner) if seam.owner else interpreter

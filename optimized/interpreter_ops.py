@@ -218,11 +218,11 @@ def _tree_sum(codec: Codec, codes: Array, axis: int | None, keep_dims: bool) -> 
     return result[()]
 
 
-def _quiet_argmax(data: Array, **kept: Any) -> Array:
+def _quiet_argmax(data: Array, **kept: Any) -> Any:
     return np.argmax(np.where(np.isnan(data), -np.inf, data), **kept)
 
 
-def _quiet_argmin(data: Array, **kept: Any) -> Array:
+def _quiet_argmin(data: Array, **kept: Any) -> Any:
     return np.argmin(np.where(np.isnan(data), np.inf, data), **kept)
 
 
@@ -238,8 +238,8 @@ _QUIET: dict[Any, Method] = {
 class LaunchOps:
     """Replacements around a launch: numpy's warnings off, and the language patched once instead of at every call.
 
-    Triton patches ``triton.language`` anew for each call of a device function, ``tl.sum`` and ``tl.max`` included, which
-    costs more than the reduction itself and, inside one launch, changes nothing.
+    Triton patches ``triton.language`` anew for each call of a device function, ``tl.sum`` and ``tl.max`` among them,
+    which costs more than the reduction itself and, inside one launch, changes nothing.
     """
 
     def __init__(self, interpreter: ModuleType, original: dict[str, Method]) -> None:

@@ -2,9 +2,9 @@
 
 numpy has none of the three, so an interpreter that keeps them as integer codes has to convert by hand. Decoding is
 exact. Encoding rounds to nearest, ties to even, with carries into the exponent, denormals, and overflow as
-``torch.Tensor.to`` has it: bf16 and e5m2 go to infinity, e4m3, which has none, to NaN. (``cvt.rn.satfinite`` of sm_89
-and later, which compiled Triton emits for both fp8 formats, clamps to the largest finite value instead.) NaN becomes the
-quiet NaN of the format and keeps its sign.
+``torch.Tensor.to`` has it: bf16 and e5m2 go to infinity; e4m3, which has none, stops at 448, infinity included (torch
+2.13, pytorch#178817; earlier ones gave NaN). Compiled Triton emits ``cvt.rn.satfinite`` for both fp8 formats: the same
+for e4m3, while its e5m2 stops at 57344. NaN becomes the quiet NaN of the format and keeps its sign.
 """
 
 from __future__ import annotations
@@ -42,6 +42,11 @@ class Codec:
         return 1 + self.exponent + self.mantissa
 
     @property
+    def overflow(self) -> int:
+        """Magnitude code of what is too large."""
+        return self.largest if self.infinite is None else self.infinite
+
+    @property
     def dtype(self) -> type[np.uint8] | type[np.uint16]:
         return np.uint8 if self.bits == 8 else np.uint16
 
@@ -62,7 +67,7 @@ class Codec:
         """fp32 values of the codes; exact, same shape."""
         if self.bits == 16:  # bf16 is the upper half of fp32: a shift is faster than any table
             return np.left_shift(codes, np.uint32(16), dtype=np.uint32).view(np.float32)
-        return self.table[codes]
+        return np.take(self.table, codes)
 
     def encode(self, values: Array, *, toward_zero: bool = False) -> Array:
         """Codes of ``values``, which go through fp32 first, as in torch; same shape.
@@ -77,10 +82,10 @@ class Codec:
         codes = self._magnitude_codes(magnitude, toward_zero)
         special = magnitude >= _EXPONENT_MASK
         if special.any():
-            endless = self.nan if self.infinite is None else self.infinite
-            codes = np.where(special, np.where(magnitude > _EXPONENT_MASK, self.nan, endless), codes)
+            codes = np.where(special, np.where(magnitude > _EXPONENT_MASK, self.nan, self.overflow), codes)
         sign = (bits >> np.uint32(31)) << np.uint32(self.bits - 1)
-        return (codes | sign).astype(self.dtype)
+        coded: Array = (codes | sign).astype(self.dtype)
+        return coded
 
     def _magnitude_codes(self, magnitude: NDArray[np.uint32], toward_zero: bool) -> Array:
         """Codes of finite magnitudes, given by their fp32 bits."""
@@ -99,9 +104,8 @@ class Codec:
             small = magnitude < np.uint32((128 - self.bias) << 23)
             if small.any():
                 codes = np.where(small, self._denormal(magnitude, toward_zero), codes)
-        if toward_zero:
-            return np.minimum(codes, np.uint32(self.largest))
-        return np.minimum(codes, np.uint32(self.nan if self.infinite is None else self.infinite))
+        limited: Array = np.minimum(codes, np.uint32(self.largest if toward_zero else self.overflow))
+        return limited
 
     def _normal(self, magnitude: NDArray[np.uint32]) -> NDArray[np.uint32]:
         """Magnitudes raised to the smallest normal value, so that rebasing cannot wrap around."""

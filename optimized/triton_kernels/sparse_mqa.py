@@ -15,7 +15,7 @@ from .tiles import LOG2_E, accumulate, load_rows, normalise
 @triton.jit
 def _sparse_mqa_kernel(
     q_ptr, kv_ptr, indices_ptr, lengths_ptr, sink_ptr, out_ptr, lse_ptr, scale_log2, n, k, h,
-    q_stride_s, q_stride_h, kv_stride_n, indices_stride_s, lengths_stride,
+    q_stride_s, q_stride_h, kv_stride_n, indices_stride_s,
     C: tl.constexpr, R: tl.constexpr, C_BLOCK: tl.constexpr, R_BLOCK: tl.constexpr,
     HAS_LENGTHS: tl.constexpr, HAS_SINK: tl.constexpr, BLOCK_H: tl.constexpr, BLOCK_K: tl.constexpr,
 ):  # fmt: skip
@@ -31,7 +31,7 @@ def _sparse_mqa_kernel(
         q_r = load_rows(q_ptr, heads, q_stride_h, real, C, C + R, R_BLOCK, True)
     length = k
     if HAS_LENGTHS:
-        length = tl.minimum(k, tl.load(lengths_ptr + query * lengths_stride))
+        length = tl.minimum(k, tl.load(lengths_ptr + query))
 
     acc = tl.zeros([BLOCK_H, C_BLOCK], tl.float32)
     top = tl.full([BLOCK_H], float("-inf"), tl.float32)
@@ -94,7 +94,7 @@ def sparse_mqa(
     config = launch.sparse(h, c_block, r_block, q.element_size(), launch.room(q.device))
     _sparse_mqa_kernel[(s * triton.cdiv(h, config.rows),)](
         q, kv, indices, lengths, sink, out, lse, scale * LOG2_E.value, kv.size(0), indices.size(1), h,
-        q.stride(0), q.stride(1), kv.stride(0), indices.stride(0), 0 if lengths is None else lengths.stride(0),
+        q.stride(0), q.stride(1), kv.stride(0), indices.stride(0),
         C=value_dim, R=width - value_dim, C_BLOCK=c_block, R_BLOCK=r_block,
         HAS_LENGTHS=lengths is not None, HAS_SINK=sink is not None, BLOCK_H=config.rows, BLOCK_K=config.columns,
         num_warps=config.warps, num_stages=config.stages,

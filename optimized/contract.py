@@ -30,8 +30,8 @@ class Contract:
 
     scores: Format = "fp32"
     """Format of the scores S = scale * q.k and of the softmax arithmetic."""
-    probabilities: Format = "bf16"
-    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V."""
+    probabilities: Format | None = "bf16"
+    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V; None: that of V."""
     accumulator: Format = "fp32"
     """Format that q.k and P.V are accumulated in."""
     partials: Format | None = None
@@ -45,7 +45,7 @@ class Contract:
     lse_base: Literal["e", "2"] | None = "e"
     """Base of the returned log-sum-exp; None: the implementation returns none."""
     lse_error: float = 0.0
-    """Absolute error of the LSE beyond fp32 arithmetic, in natural log units, at |score| bound 1, if declared."""
+    """Error of the LSE beyond fp32 arithmetic, in natural log units, relative to max(1, |lse|)."""
     empty_out: Literal["zero", "nan", "undefined"] = "zero"
     """Output of a query that sees no key."""
     empty_lse: Literal["-inf", "+inf", "nan", "undefined"] = "-inf"

@@ -1,0 +1,106 @@
+"""Portable Triton kernels of six operators: compiled on a GPU, interpreted on a CPU, from one source.
+
+Importing this package imports no Triton; ``Implementation.load`` does, after ``triton_runtime.prepare()``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from .. import triton_runtime
+from ..contract import Contract
+from ..implementation import Facts, Implementation
+from . import launch
+from .padding import padded, split
+
+_ITEMSIZE = {"bf16": 2, "fp16": 2, "fp32": 4, "e4m3": 2}  # e4m3 is widened to fp16 before it is multiplied
+_ATTENTION_DTYPES = ("bf16", "fp16", "fp32")
+_INDEXER_DTYPES = ("bf16", "fp16", "fp32", "e4m3")
+
+#: Rows never share an accumulator, and block sizes depend on the head dims and the device alone.
+_ATTENTION = Contract(probabilities=None, deterministic=True, batch_invariant=True, graph_safe=True)
+_SCORES = Contract(
+    probabilities="fp32", output="fp32", lse_base=None, deterministic=True, batch_invariant=True, graph_safe=True
+)
+_TOPK = Contract(
+    probabilities="fp32",
+    lse_base=None,
+    index_space="request-local",
+    topk_order="ascending",
+    topk_ties="lowest-index",
+    deterministic=True,
+    batch_invariant=True,
+    graph_safe=True,
+)
+_MERGE = Contract(probabilities="fp32", deterministic=True, batch_invariant=True, graph_safe=True)
+
+
+def _load(operator: str) -> Callable[..., tuple[Any, ...]]:
+    triton_runtime.prepare()
+    function: Callable[..., tuple[Any, ...]] = getattr(import_module(f".{operator}", __name__), operator)
+    return function
+
+
+def _machine(facts: Facts) -> str | None:
+    """Why no Triton kernel can run here, or None."""
+    reason = triton_runtime.availability()
+    if reason is not None:
+        return reason
+    if facts["interpreted"]:
+        return None
+    if facts["device"] != "cuda":
+        return f"compiled Triton kernels need a CUDA device, got {facts['device']}; TRITON_INTERPRET=1 interprets them"
+    if facts["capability"] < (8, 0):
+        return f"these kernels need compute capability 8.0, got {facts['capability']}"
+    return None
+
+
+def _fits(facts: Facts, dtypes: tuple[str, ...], blocks: Callable[[int, int | None], launch.Launch]) -> str | None:
+    """Why the machine, the dtype or the dims stand against it, or None; ``blocks`` takes itemsize and room."""
+    reason = _machine(facts)
+    if reason is not None:
+        return reason
+    dtype = facts["dtype"]
+    if dtype not in dtypes:
+        return f"expected one of the dtypes {', '.join(dtypes)}, got {dtype}"
+    compiled = not facts["interpreted"]
+    if compiled and dtype == "e4m3" and facts["capability"] < (8, 9):
+        return f"e4m3 needs compute capability 8.9, got {facts['capability']}"
+    try:
+        blocks(_ITEMSIZE[dtype], launch.room_of(facts["capability"]) if compiled else None)
+    except ValueError as error:
+        return str(error)
+    return None
+
+
+def _supports_mha(facts: Facts) -> str | None:
+    d, v = sum(split(facts["d"])), padded(facts["v"])
+    return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.dense(d, v, itemsize, room))
+
+
+def _supports_mqa(facts: Facts) -> str | None:
+    h, c, r = facts["heads"], padded(facts["c"]), padded(facts["r"])
+    return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.sparse(h, c, r, itemsize, room))
+
+
+def _supports_indexer(facts: Facts) -> str | None:
+    e = padded(facts["e"])
+    return _fits(facts, _INDEXER_DTYPES, lambda itemsize, room: launch.indexer(e, itemsize, room))
+
+
+def _supports_merge(facts: Facts) -> str | None:
+    v = padded(facts["v"])
+    return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.merge(v, room))
+
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    Implementation("dense_mha/triton", _ATTENTION, _supports_mha, partial(_load, "dense_mha")),
+    Implementation("masked_mha/triton", _ATTENTION, _supports_mha, partial(_load, "masked_mha")),
+    Implementation("sparse_mqa/triton", _ATTENTION, _supports_mqa, partial(_load, "sparse_mqa")),
+    Implementation("indexer_scores/triton", _SCORES, _supports_indexer, partial(_load, "indexer_scores")),
+    Implementation("topk_select/triton", _TOPK, _machine, partial(_load, "topk_select")),
+    Implementation("merge_lse/triton", _MERGE, _supports_merge, partial(_load, "merge_lse")),
+)

@@ -1,0 +1,204 @@
+"""The one loop: make the inputs, run the implementation in a memory that tells on it, judge what came back.
+
+Everything else composes ``check(case, implementation)``: the CLI, the worker pool, the tests, the audit.
+
+The implementation runs before the reference, so memory that held the right answer cannot be handed to it. It runs
+twice: first with every fresh allocation full of NaN, so that an element it does not write shows; then with a plausible
+stale answer there, so that an element it adds to shows as a difference between the runs. A verdict whose statistics
+are neither likely nor impossible is tried on fresh seeds before it is given.
+"""
+
+from __future__ import annotations
+
+import time
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..optimized.implementation import Implementation
+from .case import Case
+from .config import load
+from .facts import facts
+from .globals import GlobalState
+from .inputs import Inputs, make
+from .judge.findings import Judgement
+from .memory import Fill, guarded_allocations
+from .operators import Operator, operator
+from .verdict import Finding, Status, Verdict
+
+#: Fresh seeds that decide a SUSPECT, and how many of them must be suspect again to make it a FAIL: a right
+#: implementation is suspect on a seed with chance 1e-3 at most, so on one and two of eight more with 3e-8.
+FRESH_SEEDS = 8
+AGAIN = 2
+#: Distance between a case's seed and its fresh ones; suites use seeds far below it.
+SEED_STRIDE = 1_000_003
+
+
+@dataclass(frozen=True, slots=True)
+class _Run:
+    """Outputs of one run, copied out of the guarded memory, and what the memory says."""
+
+    outputs: tuple[Any, ...]
+    problems: tuple[Finding, ...]
+
+
+def check(case: Case, implementation: Implementation, *, device: str = "cpu") -> Verdict:
+    """Judge one implementation on one case.
+
+    Never raises for what the implementation does: an exception becomes an ERROR verdict. Raises BadInput for a case
+    that cannot be (unknown geometry, kind or option).
+    """
+    started = time.perf_counter()
+    geometry = load(case.geometry)
+    reason = implementation.supports(facts(case, geometry, device))
+
+    def verdict(status: Status, why: str, judgement: Judgement | None = None) -> Verdict:
+        found = judgement or Judgement()
+        return Verdict(
+            case=case,
+            implementation=implementation.name,
+            status=status,
+            reason=why,
+            findings=tuple(found.findings + found.suspicions),
+            measures=found.measures,
+            worst=tuple(found.worst),
+            seconds=time.perf_counter() - started,
+            device=_device_name(device),
+        )
+
+    if reason is not None:
+        return verdict("UNSUPPORTED", reason)
+    try:
+        judgement = _judged(case, implementation, device, power=True)
+    except _Raised as raised:
+        return verdict("ERROR", str(raised))
+    if not judgement.findings and judgement.suspicions:
+        again = 0
+        for fresh in range(1, FRESH_SEEDS + 1):
+            try:
+                other = _judged(case.with_seed(case.seed + fresh * SEED_STRIDE), implementation, device, power=False)
+            except _Raised as raised:
+                return verdict("ERROR", str(raised))
+            again += bool(other.findings or other.suspicions)
+        judgement.measures["suspect_seeds"] = float(again)
+        if again >= AGAIN:
+            first = judgement.suspicions[0]
+            return verdict("FAIL", f"{first.message}, and so on {again} of {FRESH_SEEDS} fresh seeds", judgement)
+        judgement.suspicions.clear()
+    if judgement.findings:
+        return verdict("FAIL", judgement.findings[0].message, judgement)
+    if judgement.survivors:
+        return verdict("WEAK", "this input cannot tell the answer from: " + ", ".join(judgement.survivors), judgement)
+    return verdict("PASS", "", judgement)
+
+
+class _Raised(Exception):
+    """What an implementation raised, in one line."""
+
+
+def _judged(case: Case, implementation: Implementation, device: str, *, power: bool) -> Judgement:
+    """One judgement on one seed: run twice, then memory, structure, repetition and numbers."""
+    op = operator(case.operator)
+    inputs = make(case, load(case.geometry), device)
+    arguments = inputs.kwargs()
+    before = inputs.fingerprint()
+    judgement = Judgement()
+    first = _run(implementation, inputs.arena.device, "nan", arguments)
+    judgement.findings += first.problems
+    judgement.findings += _structure(op, arguments, first.outputs, implementation)
+    judgement.findings += _inputs_kept(inputs, before)
+    if judgement.findings:
+        return judgement
+    second = _run(implementation, inputs.arena.device, "stale", arguments)
+    judgement.findings += second.problems
+    judgement.findings += _inputs_kept(inputs, before)
+    if implementation.contract.deterministic and not judgement.findings:
+        judgement.findings += _repeats(op, first.outputs, second.outputs)
+    numbers = op.judge(arguments, first.outputs, implementation.contract, power)
+    if not implementation.contract.deterministic:
+        # Two answers that may differ are two answers to judge.
+        other = op.judge(arguments, second.outputs, implementation.contract, False)
+        numbers.findings += other.findings
+        numbers.suspicions += other.suspicions
+    numbers.findings[:0] = judgement.findings
+    return numbers
+
+
+def _run(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> _Run:
+    state = GlobalState.take()
+    try:
+        with guarded_allocations(fill) as memory:
+            outputs = _called(implementation, device, arguments)
+    finally:
+        changed = state.restore()
+    problems = [Finding("memory", message, True) for message in memory.damage()]
+    problems += [Finding("structure", f"changed {what}", True) for what in changed]
+    if isinstance(outputs, tuple):
+        outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
+    return _Run(outputs, tuple(problems))
+
+
+def _called(implementation: Implementation, device: torch.device, arguments: Mapping[str, Any]) -> Any:
+    """The only lines in which the implementation's code runs; what they raise is its own."""
+    try:
+        outputs = implementation.prepare(**arguments)()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+    except Exception as error:
+        line = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
+        raise _Raised(line) from error
+    return outputs
+
+
+def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
+    """Inputs unchanged, red zones intact."""
+    found = [Finding("memory", message, True) for message in inputs.damage()]
+    after = inputs.fingerprint()
+    changed = [name for name in before if before[name] != after[name]]
+    if changed and not found:
+        found.append(Finding("structure", f"changed its inputs: {', '.join(changed)}", True))
+    return found
+
+
+def _structure(
+    op: Operator, arguments: Mapping[str, Any], outputs: Any, implementation: Implementation
+) -> list[Finding]:
+    """Number, type, device, shape and dtype of the outputs."""
+    names = op.outputs
+    if "lse" in names and implementation.contract.lse_base is None:
+        names = tuple(name for name in names if name != "lse")
+    if not isinstance(outputs, tuple) or len(outputs) != len(names):
+        got = f"{len(outputs)} outputs" if isinstance(outputs, tuple) else type(outputs).__name__
+        return [Finding("structure", f"returned {got}, expected a tuple of {', '.join(names)}", True)]
+    shapes, dtypes = op.shapes(arguments), op.dtypes(arguments, implementation.contract)
+    device = next(value for value in arguments.values() if isinstance(value, Tensor)).device
+    found = []
+    for name, value, shape, allowed in zip(names, outputs, shapes, dtypes, strict=False):
+        if not isinstance(value, Tensor):
+            found.append(f"{name} is a {type(value).__name__}, expected a tensor")
+        elif tuple(value.shape) != shape:
+            found.append(f"{name} has shape {list(value.shape)}, expected {list(shape)}")
+        elif value.dtype not in allowed:
+            found.append(f"{name} has dtype {value.dtype}, expected {' or '.join(map(str, allowed))}")
+        elif value.device != device:
+            found.append(f"{name} is on {value.device}, expected {device}")
+    return [Finding("structure", message, True) for message in found]
+
+
+def _repeats(op: Operator, first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> list[Finding]:
+    """Bit equality of two runs on the same inputs; equal NaN count as equal."""
+    found = []
+    for name, a, b in zip(op.outputs, first, second, strict=False):
+        differs = (a != b) & ~(torch.isnan(a) & torch.isnan(b)) if a.is_floating_point() else a != b
+        if bool(differs.any()):
+            message = f"{name} differs between two runs at {int(differs.sum())} of {differs.numel()} elements"
+            found.append(Finding("rerun", message, True))
+    return found
+
+
+def _device_name(device: str) -> str:
+    return torch.cuda.get_device_name(device) if device.startswith("cuda") else "cpu"

@@ -1,0 +1,36 @@
+"""A case seen from outside: the plain values that ``Implementation.supports`` decides on, before any tensor exists."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ..optimized import triton_runtime
+from .case import Case
+from .geometry import Geometry
+
+
+def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
+    """Device, dims in the letters of ``reference``, lengths and options of a case."""
+    cuda = device.startswith("cuda")
+    return {
+        "operator": case.operator,
+        "device": "cuda" if cuda else "cpu",
+        "capability": torch.cuda.get_device_capability(device) if cuda else None,
+        "interpreted": triton_runtime.interpreted(),
+        "dtype": case.dtype,
+        "heads": case.heads,
+        "d": geometry.qk_head_dim,
+        "v": geometry.v_head_dim,
+        "c": geometry.kv_lora_rank,
+        "r": geometry.qk_rope_head_dim,
+        "k": case.topk,
+        "i": case.heads,
+        "e": geometry.index_head_dim,
+        "q_lens": case.q_lens,
+        "k_lens": case.k_lens,
+        "causal": "noncausal" not in case.options,
+        "layout": case.layout,
+        "options": case.options,
+    }

@@ -1,0 +1,136 @@
+"""Inputs of ``sparse_mqa``: a cache of permuted rows, most of them poison, and the indices that name the others."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..errors import Unsupported
+from . import attention, patterns, rng
+from .dense import draw
+from .options import pattern_of
+from .poison import poison, poison_of
+from .site import Site
+
+#: Rows that belong to no request, the first and the last row among them.
+SPARE = 16
+_HIGH = 65536
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Indices of one call and what they refer to."""
+
+    indices: Tensor
+    """int64 [s, k] physical rows or invalid values."""
+    lengths: Tensor | None
+    """int64 [s]: slots that count; None: all."""
+    rows: int
+    """n."""
+
+    def counted(self) -> Tensor:
+        """Slots that refer to a key; bool [s, k]."""
+        valid = (self.indices >= 0) & (self.indices < self.rows)
+        if self.lengths is not None:
+            valid &= torch.arange(self.indices.shape[1], device=valid.device) < self.lengths[:, None]
+        return valid
+
+    def referenced(self) -> Tensor:
+        """Rows that some query refers to; bool [n]."""
+        seen = torch.zeros(self.rows, dtype=torch.bool, device=self.indices.device)
+        seen[self.indices[self.counted()]] = True
+        return seen
+
+
+def sparse_mqa(site: Site) -> dict[str, object]:
+    """q [s,h,c+r], kv [n,c+r], indices [s,k], and lengths [s], sink [h] if asked; returns the options.
+
+    The tokens of all requests lie on randomly permuted rows of the cache; row 0 belongs to none of them, so that an
+    invalid slot read as row 0 is seen.
+    """
+    case, batch, form = site.case, site.batch, site.form(shared=True)
+    offset = _offset(site)
+    row = _row_of_token(site, offset)
+    picked = _select(site, row, offset + case.keys + SPARE)
+    q = site.arena.allocate("q", (case.queries, case.heads, form.width), site.dtype)
+    rng.fill(q, lambda start, stop: draw(case.kind, "q", form, batch.q[start:stop], site.heads))
+    _fill_cache(site, form, row, picked)
+    site.int32("indices", picked.indices)
+    if picked.lengths is not None:
+        site.int32("lengths", picked.lengths)
+    if "sink" in case.options:
+        site.arena.place("sink", _sinks(site))
+    return {"scale": site.geometry.softmax_scale, "value_dim": form.value_width}
+
+
+def _offset(site: Site) -> int:
+    """Unused rows before those in use."""
+    if "hugerows" in site.case.options:
+        if site.device.type != "cuda":
+            raise Unsupported("option 'hugerows': needs a CUDA device with over 4 GiB free; use 'highrows' here")
+        return 2**31 // site.geometry.latent_dim + 1
+    return _HIGH if "highrows" in site.case.options else 0
+
+
+def _row_of_token(site: Site, offset: int) -> Tensor:
+    """The physical row of every key token, int64 [t]."""
+    inner = site.case.keys + SPARE - 2
+    order = rng.permutation(rng.key(site.case.seed, "rows"), inner, device=site.device)
+    return order[: site.case.keys] + 1 + offset
+
+
+def _select(site: Site, row: Tensor, rows: int) -> Selection:
+    case, q = site.case, site.batch.q
+    local = patterns.positions(pattern_of(case), case.seed, case.topk, q, q.visible())
+    if "empty-rows" in case.options:
+        local = torch.where(patterns.empty_rows(case.seed, q)[:, None], -1, local)
+    token = (site.batch.cu_k[q.request][:, None] + local).clamp(0, max(0, case.keys - 1))
+    physical = row[token] if case.keys else torch.zeros_like(local)
+    indices = torch.where(local >= 0, physical, -1)
+    if pattern_of(case) == "invalid":
+        indices = torch.where(local >= 0, indices, patterns.invalid_values(case.seed, rows, q, case.topk))
+    if "lengths" not in case.options:
+        return Selection(indices, None, rows)
+    lengths = patterns.lengths(case.seed, case.topk, q)
+    return Selection(_with_tails(site, indices, lengths, rows), lengths, rows)
+
+
+def _with_tails(site: Site, indices: Tensor, lengths: Tensor, rows: int) -> Tensor:
+    """Beyond its length a row holds -1, out-of-range values or rows of the cache that are not its own."""
+    case, q = site.case, site.batch.q
+    slot = torch.arange(case.topk, device=indices.device)
+    place = (q.name[:, None], q.position[:, None])
+    wrong = rng.integers(rng.key(case.seed, "tail"), min(rows, 2**31 - 1), *place, slot)
+    invalid = patterns.invalid_values(case.seed, rows, q, case.topk)
+    choice = rng.integers(rng.key(case.seed, "tail-choice"), 3, *place)
+    tail = torch.where(choice == 0, -1, torch.where(choice == 1, invalid, wrong))
+    return torch.where(slot < lengths[:, None], indices, tail)
+
+
+def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection) -> None:
+    case, batch = site.case, site.batch
+    kv = site.arena.allocate("kv", (picked.rows, form.width), site.dtype)
+    bad = poison(poison_of(case.options, case.seed), case.seed, "kv", form.width, site.dtype)
+    rng.fill(kv, lambda start, stop: bad(torch.arange(start, stop, device=site.device)))
+    used = torch.nonzero(picked.referenced()[row]).flatten()
+    tokens, target = batch.k[used], row[used]
+
+    def put(start: int, stop: int) -> None:
+        part = tokens[start:stop]
+        if case.kind == "mixed":
+            drawn = attention.mixed("kv", form, part, torch.zeros(1, dtype=torch.int64, device=site.device))[:, 0]
+        else:
+            drawn = attention.latents(case.kind, form, part)
+        kv[target[start:stop]] = rng.cast(drawn, site.dtype)
+
+    rng.by_chunks(len(used), form.width, site.device, put)
+
+
+def _sinks(site: Site) -> Tensor:
+    """fp32 [h], natural log units: finite, head 1 -inf, head 4 +inf (its output is 0)."""
+    heads = site.heads
+    sink = rng.normal(rng.key(site.case.seed, "sink"), heads) * 2 + 3
+    sink = torch.where(heads == 1, float("-inf"), sink)
+    return torch.where(heads == 4, float("inf"), sink)

@@ -1,0 +1,76 @@
+"""The value kinds of every operator: what each draws, and which faults it is for.
+
+Fault numbers are those of the catalogue's families: a kind is chosen for the faults that randn lets through.
+"""
+
+from __future__ import annotations
+
+from ..errors import BadInput
+
+ATTENTION: dict[str, str] = {
+    "randn": "q, k normal, v normal about a mean per column: scale, exp, rounding and accumulation in the common range",
+    "small": "q*.3, k*.1, v*.1: nearly uniform weights and small outputs, where a padded key that counts shows",
+    "wide": "q*4: peaked softmax, large scores: finite mask sentinels, fp16 overflow, scores rounded to bf16",
+    "offset": "v = 3 + .05z, k*2 (MQA: value columns of q*8): low-precision accumulators and partials, truncated or "
+    "biased weights, lost rescales",
+    "needle": "a few keys on tile and sequence edges (0, 63, 64, 127, 128, last) dominate, another set a head: dropped "
+    "first, last and tile-edge tokens, swapped heads, low-precision accumulation",
+    "tagged": "v one-hot at the key's position, mass on edge tokens: the output names the keys that were attended; "
+    "masks and windows off by one, a token counted twice, a wrong page",
+    "grid": "sparse small integers, exact in every format: scores and their sums are exact, so a structural fault "
+    "cannot hide behind rounding",
+    "constant": "all keys score alike, in odd heads at one of two levels: a wrong key count, a row sum that misses a "
+    "tile. With one head it is weak by nature: a query that sees all keys gets the mean of v",
+    "negative": "all scores near -200: a running maximum that starts at 0, empty rows, masked tiles that win",
+    "sinktoken": "key 0 takes nearly all the mass, its v is small: underflow of the tail in low-precision weights",
+    "mixed": "each request (and head, where keys have heads) another kind: rules that hold on a sample of rows only",
+}
+
+INDEXER: dict[str, str] = {
+    "randn": "normal values, key scales not powers of two: the ReLU, weights per head, scales read by exponent",
+    "negative": "all q.k < 0: every ReLU gives 0, so a missing ReLU or one after the weighting is gross",
+    "clustered": "scores that differ in fp32 and agree in bf16: scores kept in low precision",
+    "grid": "small integers and power-of-two scales: exact scores, many exact ties",
+    "wide": "q*8, scales over 2**-6..2**6: overflow of low-precision scores, a scale applied inside the sum",
+    "pow2": "randn with power-of-two key scales, as ue8m0 quantisers write",
+}
+
+TOPK: dict[str, str] = {
+    "randn": "normal scores",
+    "ties": "seven distinct values: ties at the threshold, counts above k",
+    "clustered": "distinct in fp32, thousands share their fp16 bits: overflow of a radix bucket",
+    "ramp": "ascending or descending with the key: first and last keys win; order-dependent buffers",
+    "constant": "one value: any k keys are right, duplicates and gaps are not",
+    "zeros": "about 100 winners, then thousands of exact zeros: an indexer whose ReLU cuts most keys",
+    "infs": "+inf and -inf among normal scores: -inf inside the window is still selectable",
+    "negative": "all scores negative: a threshold or padding that starts at 0",
+    "nan": "a few NaN inside the window, which rank above +inf: uninitialised slots",
+}
+
+MERGE: dict[str, str] = {
+    "randn": "both sides filled, lse a few units apart",
+    "wide": "lse up to 200 apart, of either sign: overflow of exp without a common maximum, base-2 logs",
+    "empties": "a side or both with lse -inf, NaN in the empty side's out: 0 * NaN, -inf - -inf",
+}
+
+KINDS: dict[str, dict[str, str]] = {
+    "dense_mha": ATTENTION,
+    "masked_mha": ATTENTION,
+    "sparse_mqa": ATTENTION,
+    "indexer_scores": INDEXER,
+    "topk_select": TOPK,
+    "merge_lse": MERGE,
+}
+
+
+def kinds_of(operator: str) -> tuple[str, ...]:
+    """The kinds that fit an operator. Raises BadInput for an operator without inputs."""
+    if operator not in KINDS:
+        raise BadInput(f"operator {operator!r}: expected one of {', '.join(KINDS)}")
+    return tuple(KINDS[operator])
+
+
+def check_kind(operator: str, kind: str) -> None:
+    """Raises BadInput, listing the kinds that fit, unless ``kind`` fits ``operator``."""
+    if kind not in kinds_of(operator):
+        raise BadInput(f"kind {kind!r} does not fit {operator}; expected one of {', '.join(kinds_of(operator))}")

@@ -1,0 +1,44 @@
+"""Values for what no right kernel lets matter: rows that no query references, keys outside every window.
+
+``nan`` shows any use at all, even with weight 0. ``huge`` is finite: it shows use in a maximum or a sum and survives
+kernels that multiply by a zero weight. ``stale`` is plausible: it shows only as a wrong answer, as another request's
+page would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from . import rng
+
+#: From token or row numbers [m] to fp32 poison [m, width].
+Poison = Callable[[Tensor], Tensor]
+POISONS = ("nan", "huge", "stale")
+#: Finite in every format, and far from the overflow of an fp32 dot product with ordinary values.
+HUGE = {torch.float16: 60000.0, torch.float8_e4m3fn: 448.0}
+
+
+def poison_of(options: tuple[str, ...], seed: int, allowed: tuple[str, ...] = POISONS) -> str:
+    """The poison that the options force, else one of ``allowed`` by the seed."""
+    for name in POISONS:
+        if f"poison-{name}" in options:
+            return name
+    return allowed[(rng.key(seed, "poison") & 0xFFFF) % len(allowed)]
+
+
+def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype) -> Poison:
+    """The poison ``name`` for a tensor of ``dtype``."""
+
+    def rows(number: Tensor) -> Tensor:
+        column = torch.arange(width, device=number.device)
+        place = (number[:, None], column)
+        if name == "nan":
+            return torch.full((len(number), width), float("nan"), device=number.device)
+        if name == "huge":
+            return rng.signs(rng.key(seed, f"{role}-poison"), *place) * HUGE.get(dtype, 1e30)
+        return rng.normal(rng.key(seed, f"{role}-poison"), *place)
+
+    return rows

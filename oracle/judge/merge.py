@@ -1,0 +1,86 @@
+"""Judges an LSE merge: out = (e^(a-m) A + e^(b-m) B) / (e^(a-m) + e^(b-m)), m = max(a, b), lse = m + ln(...).
+
+Everything happens in working precision, so the budget is half an ulp of the output plus a few roundings of sizes that
+the formula names: a weight errs by what exp errs, plus what rounding the LSE difference costs it.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from ...optimized.contract import UNIT_ROUNDOFF, Contract
+from ...reference import merge_lse
+from ..verdict import Worst
+from .findings import Judgement, mask_mismatch, where
+from .formats import format_of, half_ulp
+
+#: Roundings between the inputs and a weighted sum of two: difference, exp, sum, quotient, two products, one addition.
+ROUNDINGS = 8.0
+
+
+def judge(
+    out: Tensor, lse: Tensor, contract: Contract, *, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+) -> Judgement:
+    """Compare a merge [s,h,v], [s,h] with the formula in fp64."""
+    result = Judgement()
+    wide = [t.to(torch.float64) for t in (out_a, lse_a, out_b, lse_b)]
+    expected, expected_lse = merge_lse(*wide)
+    weights = [torch.where(torch.isfinite(side), (side - expected_lse).exp(), 0.0) for side in (wide[1], wide[3])]
+    sizes = sum(
+        (w[..., None] * torch.nan_to_num(side).abs() for w, side in zip(weights, (wide[0], wide[2]), strict=True)),
+        torch.zeros_like(expected),
+    )
+    distance = torch.where(torch.isfinite(wide[1] - wide[3]), (wide[1] - wide[3]).abs(), 0.0)
+    u32 = UNIT_ROUNDOFF["fp32"]
+    relative = contract.exp_error + u32 * (ROUNDINGS + distance)
+    output = contract.output or format_of(out.dtype)
+    limit = 2.0 * relative[..., None] * sizes
+    limit = limit + half_ulp(expected.abs() + limit, output)
+    finite_lse = torch.where(torch.isfinite(expected_lse), expected_lse.abs(), 0.0)
+    limit_lse = contract.exp_error + u32 * (ROUNDINGS + 2.0 * finite_lse + distance)
+    _compare(result, "out", "element", out.to(torch.float64), expected, limit)
+    _compare(result, "lse", "lse", lse.to(torch.float64), expected_lse, limit_lse)
+    result.survivors = _survivors(expected, limit, wide)
+    return result
+
+
+def _compare(result: Judgement, output: str, check: str, observed: Tensor, expected: Tensor, limit: Tensor) -> None:
+    names = ("queries", "heads", "columns")[: observed.dim()]
+    strange = mask_mismatch(observed, expected)
+    if bool(strange.any()):
+        message = f"NaN or infinity in {output} where the reference has another value"
+        result.add("structure", message, where=where(strange, names))
+    finite = torch.isfinite(observed) & torch.isfinite(expected)
+    error = torch.where(finite, (observed - expected).abs(), 0.0)
+    ratio = error / limit
+    if not ratio.numel():
+        return
+    flat = int(ratio.argmax())
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(flat), ratio.shape))
+    worst = Worst(output, place, *(float(t.flatten()[flat]) for t in (observed, expected, limit)))
+    result.worst.append(worst)
+    result.measures[check] = worst.ratio
+    if bool((ratio > 1.0).any()):
+        message = f"{output} is off by {worst.ratio:.3g} times its budget"
+        result.add(check, message, where=where(ratio > 1.0, names))
+
+
+def _survivors(expected: Tensor, limit: Tensor, wide: list[Tensor]) -> tuple[str, ...]:
+    out_a, lse_a, out_b, lse_b = wide
+    wrong = {
+        "zeros": torch.zeros_like(expected),
+        "mean of both": 0.5 * (torch.nan_to_num(out_a) + torch.nan_to_num(out_b)),
+        "first side": torch.nan_to_num(out_a),
+        "second side": torch.nan_to_num(out_b),
+        "LSE in base 2": merge_lse(out_a, lse_a * math.log(2.0), out_b, lse_b * math.log(2.0))[0],
+        "sides exchanged": merge_lse(out_b, lse_a, out_a, lse_b)[0],
+    }
+    survivors = []
+    for name, out in wrong.items():
+        apart = torch.nan_to_num(out - expected, nan=torch.inf).abs()
+        if bool((apart > 1e-9 * expected.abs().max()).any()) and not bool((apart > limit).any()):
+            survivors.append(name)
+    return tuple(sorted(survivors))

@@ -1,0 +1,157 @@
+"""The operators: their outputs, and how an answer to each is judged. A literal table, the only place that knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..optimized.contract import Contract
+from ..reference.dense_mha import dense_chunks
+from ..reference.masked_mha import masked_chunks
+from ..reference.sparse_mqa import sparse_chunks
+from .errors import unknown
+from .judge import attention, indexer, merge, topk
+from .judge.findings import Judgement
+from .judge.formats import TORCH_DTYPE, format_of
+
+Arguments = Mapping[str, Any]
+#: Most scores of a chunk while judging: half the references' own, since the budget holds several such tensors.
+LIMIT = 2**23
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One mathematical function: what it returns and who judges it."""
+
+    name: str
+    outputs: tuple[str, ...]
+    shapes: Callable[[Arguments], tuple[tuple[int, ...], ...]]
+    """Shapes of the outputs for given inputs."""
+    dtypes: Callable[[Arguments, Contract], tuple[tuple[torch.dtype, ...], ...]]
+    """Dtypes that each output may have."""
+    judge: Callable[[Arguments, tuple[Tensor, ...], Contract, bool], Judgement]
+    """(inputs, outputs, contract, whether to check the input's power)."""
+
+
+def _value_dim(a: Arguments) -> int:
+    return int(a["value_dim"]) if "value_dim" in a else int(a["v"].shape[-1])
+
+
+def _attention_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
+    s, h = a["q"].shape[:2]
+    return (s, h, _value_dim(a)), (s, h)
+
+
+def _attention_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype, ...], ...]:
+    out = TORCH_DTYPE[contract.output] if contract.output else a["q"].dtype
+    return (out,), (torch.float32, torch.float64)
+
+
+def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
+    lse = outputs[1] if len(outputs) > 1 else None
+    values = format_of(a["v" if "v" in a else "kv"].dtype)
+    declared = replace(contract, probabilities=contract.probabilities or values)
+    return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
+
+
+def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    tensors = [a[name] for name in ("q", "k", "v", "cu_q", "cu_k")]
+    return attention.judge(
+        lambda: dense_chunks(*tensors, causal=a["causal"], limit=LIMIT, compute=torch.float64),
+        _answer(a, outputs, contract, 1.0),
+        a["scale"],
+        None,
+        power=power,
+    )
+
+
+def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k")]
+    return attention.judge(
+        lambda: masked_chunks(*tensors, causal=a["causal"], limit=LIMIT, compute=torch.float64),
+        _answer(a, outputs, contract, 1.0),
+        a["scale"],
+        None,
+        power=power,
+    )
+
+
+def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    tensors = [a[name] for name in ("q", "kv", "indices")]
+    return attention.judge(
+        lambda: sparse_chunks(
+            *tensors, value_dim=a["value_dim"], lengths=a.get("lengths"), limit=LIMIT, compute=torch.float64
+        ),
+        _answer(a, outputs, contract, _multiplicity(a["indices"])),
+        a["scale"],
+        a.get("sink"),
+        power=power,
+    )
+
+
+def _multiplicity(indices: Tensor) -> float:
+    """How often one row names the same key at most; invalid entries do not count."""
+    if indices.numel() == 0:
+        return 1.0
+    ordered = indices.sort(1).values
+    longest = 1
+    while longest < ordered.shape[1]:
+        same = (ordered[:, longest:] == ordered[:, : ordered.shape[1] - longest]) & (ordered[:, longest:] >= 0)
+        if not bool(same.any()):
+            break
+        longest += 1
+    return float(longest)
+
+
+def _indexer_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
+    return ((a["q"].shape[0], a["k"].shape[0]),)
+
+
+def _indexer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    return indexer.judge(outputs[0], contract, **a)
+
+
+def _topk(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    return topk.judge(outputs[0], contract, **a)
+
+
+def _merge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    return merge.judge(outputs[0], outputs[1], contract, **a)
+
+
+def _scores_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype, ...], ...]:
+    return ((TORCH_DTYPE[contract.output or "fp32"],),)
+
+
+OPERATORS: tuple[Operator, ...] = (
+    Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _dense),
+    Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _masked),
+    Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _sparse),
+    Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer),
+    Operator(
+        "topk_select",
+        ("indices",),
+        lambda a: ((a["scores"].shape[0], a["k"]),),
+        lambda a, contract: ((torch.int32,),),
+        _topk,
+    ),
+    Operator(
+        "merge_lse",
+        ("out", "lse"),
+        lambda a: (tuple(a["out_a"].shape), tuple(a["lse_a"].shape)),
+        lambda a, contract: ((a["out_a"].dtype,), (torch.float32, torch.float64)),
+        _merge,
+    ),
+)
+
+
+def operator(name: str) -> Operator:
+    """The operator of that name. Raises BadInput with the nearest names."""
+    for candidate in OPERATORS:
+        if candidate.name == name:
+            return candidate
+    raise unknown("operator", name, (candidate.name for candidate in OPERATORS))

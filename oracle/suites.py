@@ -1,0 +1,222 @@
+"""The suites: which cases `attnoracle check` runs. Literal tables; a row is one batch, its kind and its options.
+
+``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: under a minute on
+                two cores, in Triton's interpreter
+``full``        every kind and option of every operator, tile edges, several head counts and dtypes, all geometries
+``production``  the shapes that engines run, for a GPU: thousands of queries, all heads, top-2048, 65,536 keys
+
+A case's seed is the suite's seed plus its place in the table, so that no two draw the same values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from ..fixtures import PATH
+from .case import LAYOUTS, Case
+from .errors import unknown
+from .inputs import kinds_of
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One batch of one operator, for any geometry."""
+
+    q: tuple[int, ...]
+    k: tuple[int, ...]
+    kind: str = "randn"
+    options: tuple[str, ...] = ()
+    topk: int = 0
+    heads: int = 0
+    dtype: str = "bf16"
+
+
+def _ragged(*pairs: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    return tuple(q for q, _ in pairs), tuple(k for _, k in pairs)
+
+
+#: Dense and masked MHA, two heads: decode, extend, prefill, empty requests, fewer keys than queries, tile edges.
+MHA = (
+    Row(*_ragged((37, 37), (1, 130), (64, 64))),
+    Row(*_ragged((65, 127)), "wide"),
+    Row(*_ragged((5, 7), (0, 9), (64, 129)), "offset"),
+    Row(*_ragged((16, 9), (12, 40)), "small"),
+    Row(*_ragged((33, 97), (3, 0), (1, 1)), "mixed"),
+    Row(*_ragged((48, 200)), "needle"),
+    Row(*_ragged((40, 128)), "tagged"),
+    Row(*_ragged((17, 96), (31, 31)), "grid"),
+    Row(*_ragged((63, 63), (2, 65)), "negative"),
+    Row(*_ragged((20, 150)), "sinktoken"),
+)
+DENSE = (
+    *MHA,
+    Row(*_ragged((24, 70)), "randn", ("noncausal",)),
+    Row(*_ragged((9, 128), (5, 33), (2, 100)), "wide", ("noncausal",)),
+)
+MASKED = (
+    *(Row(row.q, row.k, row.kind, topk=24) for row in MHA),
+    Row(*_ragged((40, 190)), "randn", ("prefix",), 16),
+    Row(*_ragged((33, 140)), "wide", ("window",), 16),
+    Row(*_ragged((30, 260)), "randn", ("blocks",), 32),
+    Row(*_ragged((21, 100), (9, 9)), "randn", ("empty-rows",), 16),
+    Row(*_ragged((50, 50)), "offset", ("dense-mask",), 16),
+)
+#: Sparse MQA, one block of heads: each index pattern once, lengths and sink, top-k beside tile edges.
+SPARSE = (
+    Row(*_ragged((4, 300), (1, 40), (3, 64)), "randn", (), 64),
+    Row(*_ragged((6, 200)), "wide", ("leading",), 96),
+    Row(*_ragged((5, 150), (2, 30)), "needle", ("interleaved",), 64),
+    Row(*_ragged((7, 90)), "offset", ("trailing",), 48),
+    Row(*_ragged((6, 128)), "randn", ("invalid",), 65),
+    Row(*_ragged((4, 100), (3, 20)), "randn", ("duplicates",), 64),
+    Row(*_ragged((8, 70)), "small", ("empty-rows",), 63),
+    Row(*_ragged((5, 250)), "randn", ("lengths",), 80),
+    Row(*_ragged((6, 170)), "randn", ("interleaved", "lengths"), 72),
+    Row(*_ragged((4, 140), (3, 60)), "wide", ("leading", "lengths"), 96),
+    Row(*_ragged((3, 99), (4, 160)), "randn", ("sink",), 64),
+    Row(*_ragged((4, 180)), "tagged", ("lengths", "sink"), 33),
+    Row(*_ragged((2, 64), (2, 64)), "grid", ("prefix",), 64),
+    Row(*_ragged((6, 220)), "negative", ("window",), 32),
+    Row(*_ragged((5, 110)), "sinktoken", (), 1),
+    Row(*_ragged((1, 75), (1, 3), (1, 240)), "mixed", ("highrows",), 64),
+)
+INDEXER = (
+    Row(*_ragged((12, 100), (4, 33))),
+    Row(*_ragged((1, 129), (1, 64), (1, 1)), "wide"),
+    Row(*_ragged((16, 63)), "clustered"),
+    Row(*_ragged((9, 70), (7, 7)), "grid"),
+    Row(*_ragged((8, 90)), "pow2"),
+    Row(*_ragged((6, 150), (5, 80), (9, 40)), "randn", ("backwards",)),
+)
+SELECT = (
+    Row(*_ragged((6, 500), (2, 40)), "randn", (), 64),
+    Row(*_ragged((5, 300)), "ties", (), 33),
+    Row(*_ragged((4, 700)), "clustered", (), 128),
+    Row(*_ragged((3, 257), (3, 64)), "ramp", (), 65),
+    Row(*_ragged((6, 450)), "zeros", (), 256),
+    Row(*_ragged((5, 130), (1, 300)), "infs", (), 50),
+    Row(*_ragged((7, 210)), "negative", (), 17),
+    Row(*_ragged((4, 333)), "nan", (), 31),
+    Row(*_ragged((5, 97), (5, 99), (3, 140)), "randn", (), 98),
+    Row(*_ragged((4, 160), (5, 90), (3, 220)), "randn", ("backwards",), 40),
+)
+MERGE = (
+    Row(*_ragged((33, 33)), "randn"),
+    Row(*_ragged((7, 7), (20, 20)), "wide"),
+    Row(*_ragged((41, 41)), "empties"),
+)
+TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
+    "dense_mha": (DENSE, 2),
+    "masked_mha": (MASKED, 2),
+    "sparse_mqa": (SPARSE, 16),
+    "indexer_scores": (INDEXER, 8),
+    "topk_select": (SELECT, 1),
+    "merge_lse": (MERGE, 4),
+}
+INDEXED = ("indexer_scores", "topk_select")
+
+
+def suite(name: str, seed: int = 0) -> tuple[Case, ...]:
+    """The cases of a suite in a fixed order. Raises BadInput for an unknown name."""
+    if name not in SUITES:
+        raise unknown("suite", name, SUITES)
+    return tuple(SUITES[name](seed))
+
+
+def fixture_cases() -> tuple[Case, ...]:
+    """Every case that once failed, from ``fixtures/cases``: one id a line, ``#`` starts a comment."""
+    found = []
+    for path in sorted((PATH / "cases").glob("*.txt")):
+        for line in path.read_text().splitlines():
+            text = line.partition("#")[0].strip()
+            if text:
+                found.append(Case.parse(text))
+    return tuple(found)
+
+
+def _cases(geometry: str, operator: str, rows: tuple[Row, ...], heads: int, seed: int) -> Iterator[Case]:
+    for place, row in enumerate(rows):
+        yield Case(
+            operator=operator,
+            geometry=geometry,
+            heads=row.heads or heads,
+            q_lens=row.q,
+            k_lens=row.k,
+            topk=row.topk,
+            dtype=row.dtype,
+            kind=row.kind,
+            layout=LAYOUTS[place % len(LAYOUTS)],
+            options=tuple(sorted(row.options)),
+            seed=seed + place,
+        )
+
+
+def _quick(seed: int) -> Iterator[Case]:
+    for geometry in ("deepseek-v3.2", "glm-5"):
+        for operator, (rows, heads) in TABLE.items():
+            yield from _cases(geometry, operator, rows, heads, seed)
+    # The NoPE model differs in the attention operators alone: cache rows of 512, no rotated part.
+    yield from _cases("glm-5.3-flash", "sparse_mqa", (*SPARSE[:3], SPARSE[4]), 16, seed + 100)
+    yield from _cases("glm-5.3-flash", "dense_mha", DENSE[:2], 2, seed + 100)
+    fp8 = tuple(Row(row.q, row.k, row.kind, dtype="e4m3") for row in INDEXER)
+    yield from _cases("glm-5.2", "indexer_scores", fp8, 8, seed + 100)
+    yield from _cases("glm-5.2", "sparse_mqa", SPARSE[4:8], 1, seed + 200)
+
+
+def _full(seed: int) -> Iterator[Case]:
+    yield from _quick(seed)
+    for geometry in ("deepseek-v3.2", "glm-5", "glm-5.3-flash"):
+        for operator, rows in _every(geometry).items():
+            yield from _cases(geometry, operator, rows, 0, seed + 1000)
+
+
+def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
+    """Every kind of every operator at tile edges, several head counts and dtypes."""
+    edges = _ragged((127, 127), (1, 255), (0, 3), (64, 321), (128, 129), (1, 1))
+    rows: dict[str, tuple[Row, ...]] = {
+        "dense_mha": tuple(Row(*edges, kind, heads=4) for kind in kinds_of("dense_mha")),
+        "masked_mha": tuple(Row(*edges, kind, topk=100, heads=4) for kind in kinds_of("masked_mha")),
+        "sparse_mqa": tuple(
+            Row(*_ragged((9, 700), (1, 513), (4, 129)), kind, (), topk, heads)
+            for kind in kinds_of("sparse_mqa")
+            for topk, heads in ((128, 64), (257, 8), (512, 128))
+            # Keys are the values' own rows: those of kind ``offset`` are so alike that many of them, or those without
+            # rotated dims, average to one answer for every head.
+            if kind != "offset" or (topk == 128 and geometry != "glm-5.3-flash")
+        ),
+        "merge_lse": tuple(Row(*_ragged((129, 129)), kind, heads=16) for kind in kinds_of("merge_lse")),
+    }
+    for dtype in ("fp16", "fp32"):
+        rows["dense_mha"] += (Row(*edges, "randn", heads=2, dtype=dtype), Row(*edges, "small", heads=2, dtype=dtype))
+        rows["sparse_mqa"] += (Row(*_ragged((7, 300)), "randn", (), 130, 16, dtype),)
+    if geometry != "glm-5.3-flash":
+        rows["indexer_scores"] = tuple(
+            Row(*_ragged((33, 400), (1, 257), (4, 64)), kind, heads=heads, dtype=dtype)
+            for kind in kinds_of("indexer_scores")
+            for heads, dtype in ((32, "bf16"), (64, "e4m3"))
+        )
+        rows["topk_select"] = tuple(
+            Row(*_ragged((9, 3000), (3, 600)), kind, (), topk, 1)
+            for kind in kinds_of("topk_select")
+            for topk in (512, 777)
+        )
+    return rows
+
+
+def _production(seed: int) -> Iterator[Case]:
+    yield from _cases("deepseek-v3.2", "sparse_mqa", (Row((4096,), (65536,), "randn", (), 2048, 128),), 0, seed)
+    yield from _cases("glm-5.2", "sparse_mqa", (Row((4096,), (65536,), "needle", (), 2048, 16),), 0, seed + 1)
+    yield from _cases("glm-5", "sparse_mqa", (Row((4096,), (8192,), "wide", ("lengths",), 2048, 64),), 0, seed + 2)
+    for geometry, heads in (("deepseek-v3.2", 16), ("glm-5", 8)):
+        yield from _cases(geometry, "dense_mha", (Row((8192,), (8192,), heads=heads),), 0, seed + 3)
+        yield from _cases(geometry, "dense_mha", (Row((1024,), (9216,), "wide", heads=heads),), 0, seed + 4)
+        yield from _cases(geometry, "masked_mha", (Row((8192,), (8192,), "randn", (), 2048, heads),), 0, seed + 5)
+    yield from _cases("deepseek-v3.2", "indexer_scores", (Row((4096,), (32768,), heads=64, dtype="e4m3"),), 0, seed + 6)
+    yield from _cases("glm-5.2", "indexer_scores", (Row((2048,), (8192,), heads=32, dtype="bf16"),), 0, seed + 7)
+    for kind in ("randn", "clustered", "zeros", "ties"):
+        yield from _cases("deepseek-v3.2", "topk_select", (Row((4096,), (32768,), kind, (), 2048, 1),), 0, seed + 8)
+    yield from _cases("deepseek-v3.2", "merge_lse", (Row((4096,), (4096,), "wide", heads=128),), 0, seed + 9)
+
+
+SUITES: dict[str, Callable[[int], Iterator[Case]]] = {"quick": _quick, "full": _full, "production": _production}

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..device import settle
-from .check import Device
+from . import options
 from .terminal import check_target, console, write
 
 
 def doctor(
     context: typer.Context,
-    device: Annotated[Device, typer.Option(help="auto: CUDA if there is any.")] = Device.auto,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write JSON; - is stdout.")] = None,
+    device: options.DeviceName = options.Device.auto,
+    json: options.Json = None,
 ) -> None:
     """Say what this machine can run, and why not the rest."""
     from ...optimized.catalogue import IMPLEMENTATIONS

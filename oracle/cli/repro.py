@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from ..device import settle
 from ..pool import Pool
 from ..reports.table import closing, print_block
-from .check import Device
+from . import options
 from .judging import Documents, judge
 from .selection import implementations, named_cases, pair, suite_cases
 from .terminal import console
@@ -17,12 +15,10 @@ from .terminal import console
 
 def repro(
     context: typer.Context,
-    case: Annotated[str, typer.Argument(metavar="CASE", help="Id of the case.")],
-    implementation: Annotated[
-        list[str] | None, typer.Option("--implementation", "-i", help="Name or pattern; default: all. Repeatable.")
-    ] = None,
-    device: Annotated[Device, typer.Option(help="auto: CUDA if there is any.")] = Device.auto,
-    json: Annotated[str | None, typer.Option(metavar="FILE", help="Write JSON; - is stdout.")] = None,
+    case: options.CaseId,
+    implementation: options.Implementations = None,
+    device: options.DeviceName = options.Device.auto,
+    json: options.Json = None,
 ) -> None:
     """Run one case again and show the outcome in full.
 

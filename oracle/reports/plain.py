@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 
 # C0 and C1 controls but tab and newline, lone surrogates, bidirectional overrides, and what XML 1.0 forbids besides.
@@ -22,10 +21,8 @@ def line(text: str) -> str:
 
 
 def number(value: float) -> str:
-    """A number of at most nine characters, for reading and comparing, not for computing."""
-    if math.isnan(value):
-        return "nan"
-    return f"{value:.4g}"
+    """A number of at most twelve characters, for reading and comparing, not for computing."""
+    return f"{value:.6g}"
 
 
 def duration(seconds: float) -> str:

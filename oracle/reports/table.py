@@ -147,8 +147,9 @@ def _elements(verdict: Verdict) -> Table:
         table.add_column(heading, justify="right", no_wrap=True)
     for worst in verdict.worst:
         place = f"{worst.output}[{', '.join(map(str, worst.index))}]"
-        values = (worst.observed, worst.expected, worst.budget)
-        table.add_row(Text(place), *map(number, values), f"{worst.ratio:.3g}")
+        table.add_row(
+            Text(place), number(worst.observed), number(worst.expected), f"{worst.budget:.3g}", f"{worst.ratio:.3g}"
+        )
     return table
 
 

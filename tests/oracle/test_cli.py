@@ -9,7 +9,6 @@ from xml.etree import ElementTree
 import pytest
 
 from attnoracle.oracle.case import Case
-from attnoracle.oracle.cli import terminal
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.verdict import Finding, Verdict, Worst
@@ -184,16 +183,6 @@ def test_bad_requests_are_exit_2_with_what_to_do(check, world, arguments, words)
     assert world["checks"] == []
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    ["chekc", "check --suite slow", "check --jobs 0", "check --seed x", "check --seed -1", "check --nope", "repro"],
-)
-def test_usage_errors_are_exit_2(attnoracle, arguments):
-    code, out, err = attnoracle(*arguments.split())
-    assert (code, out) == (2, "")
-    assert "Usage: attnoracle" in err and "Traceback" not in err
-
-
 def test_json_on_stdout_is_nothing_but_json(check, outcomes):
     outcomes["sparse_mqa/gather"] = lambda: print("a kernel prints") or {"status": "FAIL", "reason": "broken"}
     code, out, err = check("--json", "-", "--operator", "sparse_mqa")
@@ -301,22 +290,3 @@ def test_cuda_that_is_not_there_is_exit_2(attnoracle, monkeypatch):
     assert err == (
         "attnoracle: device cuda: torch sees no CUDA device here; use --device cpu, or see attnoracle doctor\n"
     )
-
-
-def test_version_and_help(attnoracle):
-    code, out, _ = attnoracle("--version")
-    assert code == 0 and out.startswith("attnoracle 0.")
-    code, out, _ = attnoracle("--help")
-    assert code == 0
-    for command in ("check", "repro", "doctor"):
-        assert f"\n  {command} " in out
-    assert all(len(line) <= 80 for line in out.splitlines())
-    code, out, _ = attnoracle("check", "--help")
-    assert code == 0 and "--implementation" in out
-    assert all(len(line) <= 80 for line in out.splitlines())
-
-
-def test_documents_that_cannot_be_written(tmp_path):
-    with pytest.raises(BadInput, match=r"cannot write .*: Is a directory"):
-        terminal.write(str(tmp_path), lambda: "text")
-    terminal.write(None, lambda: pytest.fail("made a document nobody asked for"))

@@ -173,7 +173,7 @@ def test_durations(seconds, text):
 
 def test_lines_are_lines_and_numbers_short():
     assert plain.line(" a\n\tb \r\n c ") == "a b c"
-    assert [plain.number(x) for x in (1.0, -1.23456e-300, math.inf, math.nan)] == ["1", "-1.235e-300", "inf", "nan"]
+    assert [plain.number(x) for x in (1.0, -1.23456e-300, math.inf, math.nan)] == ["1", "-1.23456e-300", "inf", "nan"]
     assert [plain.plural(n, "case") for n in (0, 1, 2)] == ["0 cases", "1 case", "2 cases"]
 
 

@@ -77,4 +77,4 @@ class Verdict:
     @property
     def repro(self) -> str:
         """The exact command that runs this check again."""
-        return f"attnoracle repro '{self.case.id}' --implementation {self.implementation}"
+        return f"attnoracle repro '{self.case.id}' --implementation {self.implementation} --device {self.device}"

@@ -9,7 +9,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
@@ -110,6 +110,8 @@ def _interrupts_held() -> Iterator[None]:
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
+    # Started along with the first child otherwise, and that start unblocks SIGINT again.
+    resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -119,6 +121,7 @@ def _interrupts_held() -> Iterator[None]:
 
 def _work(pipe: Connection, judge: Judge, device: str, threads: int) -> None:
     """The worker's side: one verdict a message, until the parent closes the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a kernel prints must not get between the lines of a report on stdout.
     os.dup2(2, 1)
     import torch
@@ -127,7 +130,8 @@ def _work(pipe: Connection, judge: Judge, device: str, threads: int) -> None:
     with suppress(EOFError, ConnectionError):
         pipe.send(("ready", None))
         while True:
-            pipe.send(_answer(judge, *pipe.recv(), device))
+            case, implementation = pipe.recv()
+            pipe.send(_answer(judge, case, implementation, device))
 
 
 def _answer(judge: Judge, case: Case, implementation: str, device: str) -> tuple[str, Any]:

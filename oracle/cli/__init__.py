@@ -1,0 +1,1 @@
+"""The command ``attnoracle``: one module a command."""

@@ -1,0 +1,51 @@
+"""The options that commands have, each declared once."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+
+class Suite(StrEnum):
+    quick = "quick"
+    full = "full"
+    production = "production"
+
+
+class Device(StrEnum):
+    auto = "auto"
+    cpu = "cpu"
+    cuda = "cuda"
+
+
+Operators = Annotated[
+    list[str] | None, typer.Option("--operator", metavar="NAME", help="Like dense_mha or '*_mha'. Repeatable.")
+]
+Implementations = Annotated[
+    list[str] | None,
+    typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'. Repeatable. [default: all]"),
+]
+Geometries = Annotated[
+    list[str] | None, typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*'. Repeatable.")
+]
+SuiteName = Annotated[Suite, typer.Option("--suite", help="Which cases.")]
+CaseIds = Annotated[
+    list[str] | None, typer.Option("--case", metavar="ID", help="This case instead of a suite. Repeatable.")
+]
+CaseId = Annotated[str, typer.Argument(metavar="CASE", help="Id of the case.")]
+DeviceName = Annotated[Device, typer.Option("--device", help="auto: CUDA if there is any.")]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Worker processes. [default: CPUs, at most 8; 1 on CUDA]"),
+]
+Timeout = Annotated[
+    float | None,
+    typer.Option("--timeout", min=0.001, metavar="SECONDS", help="For one check; a longer one is an ERROR."),
+]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the suite.")]
+Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is stdout.")]
+JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML; - is stdout.")]
+List = Annotated[bool, typer.Option("--list", help="Print the ids of the cases and stop.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only failures and the last line.")]

@@ -1,0 +1,82 @@
+"""From the names on the command line to pairs of a case and an implementation."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from fnmatch import fnmatchcase
+
+from ...optimized.implementation import Implementation
+from ..case import Case
+from ..config import names
+from ..errors import BadInput, unknown
+from ..worker import Pair
+
+
+def implementations(patterns: Sequence[str], operators: Sequence[str] = ()) -> tuple[Implementation, ...]:
+    """Those of the catalogue that match any of the patterns (all without one) and belong to these operators."""
+    from ...optimized.catalogue import IMPLEMENTATIONS
+
+    wanted = _matching("implementation", patterns, [candidate.name for candidate in IMPLEMENTATIONS])
+    of = _matching("operator", operators, sorted({candidate.operator for candidate in IMPLEMENTATIONS}))
+    return tuple(one for one in IMPLEMENTATIONS if one.name in wanted and one.operator in of)
+
+
+def suite_cases(suite: str, seed: int, geometries: Sequence[str]) -> tuple[Case, ...]:
+    """Cases of a suite and the shipped failing cases, each once, in order, of the matching geometries."""
+    from ..suites import fixture_cases
+    from ..suites import suite as make
+
+    return among(tuple(dict.fromkeys((*make(suite, seed), *fixture_cases()))), geometries)
+
+
+def among(cases: Iterable[Case], geometries: Sequence[str]) -> tuple[Case, ...]:
+    """The cases of the matching geometries."""
+    wanted = _matching("geometry", geometries, names())
+    return tuple(case for case in cases if case.geometry in wanted)
+
+
+def named_cases(ids: Iterable[str], *, suggestions: Callable[[], Sequence[Case]]) -> tuple[Case, ...]:
+    """The cases of these ids. Raises BadInput with the nearest ids among the suggestions, or the nearest names."""
+    return tuple(dict.fromkeys(_named(text, suggestions) for text in ids))
+
+
+def pair(cases: Iterable[Case], candidates: Sequence[Implementation]) -> list[Pair]:
+    """Every case with every implementation of its operator, case by case."""
+    pairs = [(case, one.name) for case in cases for one in candidates if one.operator == case.operator]
+    if not pairs:
+        raise BadInput(
+            "nothing to judge: the chosen operators, implementations, geometries and cases have nothing in common; "
+            "attnoracle check --list shows the cases, attnoracle doctor the implementations"
+        )
+    return pairs
+
+
+def _named(text: str, suggestions: Callable[[], Sequence[Case]]) -> Case:
+    from ...optimized.catalogue import IMPLEMENTATIONS
+
+    try:
+        case = Case.parse(text)
+    except BadInput as error:
+        near = difflib.get_close_matches(text, [case.id for case in suggestions()], n=3, cutoff=0.5)
+        hint = f"; nearest: {', '.join(near)}" if near else "; attnoracle check --list shows ids"
+        raise BadInput(f"{error}{hint}") from None
+    operators = {one.operator for one in IMPLEMENTATIONS}
+    if case.operator not in operators:
+        raise unknown("operator", case.operator, operators)
+    if case.geometry not in names():
+        raise unknown("geometry", case.geometry, names())
+    return case
+
+
+def _matching(what: str, patterns: Sequence[str], known: Sequence[str]) -> set[str]:
+    """Names that match any of the patterns; each pattern has to match something."""
+    if not patterns:
+        return set(known)
+    found: set[str] = set()
+    for pattern in patterns:
+        matches = {name for name in known if fnmatchcase(name, pattern)}
+        if not matches:
+            raise unknown(what, pattern, known)
+        found |= matches
+    return found

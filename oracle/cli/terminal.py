@@ -1,0 +1,71 @@
+"""Where output goes: people's to stdout or stderr, documents to a file or stdout."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from rich.console import Console
+
+from ..errors import BadInput
+
+
+class PipeClosed(Exception):
+    """Nobody reads stdout any more.
+
+    Not an OSError: typer ends the process with 1 on those, which here means that a fault was found.
+    """
+
+
+class _Console(Console):
+    def on_broken_pipe(self) -> None:
+        raise PipeClosed
+
+
+def console(*, stderr: bool = False) -> Console:
+    """A console that never highlights or interprets markup: names and reasons come from outside."""
+    return _Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+
+
+def say(text: str) -> None:
+    """Text to stdout as it is."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise PipeClosed from None
+
+
+def close_stdout() -> None:
+    """Send what is still buffered nowhere, so that the interpreter's last flush does not fail."""
+    try:
+        target = sys.stdout.fileno()
+    except (OSError, ValueError):
+        return
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, target)
+    os.close(nowhere)
+
+
+def check_target(option: str, target: str | None) -> None:
+    """Raises BadInput where a document could not be written, before the work of an hour is lost to it."""
+    if target is None or target == "-":
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise BadInput(f"{option} {target}: expected a file name, got a folder")
+    if not path.absolute().parent.is_dir():
+        raise BadInput(f"{option} {target}: no folder {path.absolute().parent}; make it first")
+
+
+def write(target: str | None, text: Callable[[], str]) -> None:
+    """Write a document to a file, or to stdout for ``-``; makes no text for None."""
+    if target == "-":
+        say(text())
+    elif target is not None:
+        try:
+            Path(target).write_text(text(), encoding="utf-8")
+        except OSError as error:
+            raise BadInput(f"cannot write {target}: {error.strerror}") from None

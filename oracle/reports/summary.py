@@ -1,0 +1,61 @@
+"""Verdicts counted, and what they come to."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ..verdict import STATUSES, Status, Verdict
+
+#: Exit codes of every command.
+WELL, FAULT, NOTHING, BROKEN = 0, 1, 2, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """How many verdicts there are of each status, and the exit code that follows."""
+
+    counts: dict[Status, int]
+    seconds: float
+    """Of the whole run, by the clock."""
+
+    @classmethod
+    def of(cls, verdicts: Sequence[Verdict], seconds: float) -> Summary:
+        seen = Counter(verdict.status for verdict in verdicts)
+        return cls({status: seen[status] for status in STATUSES}, seconds)
+
+    @property
+    def total(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def judged(self) -> int:
+        """Verdicts that say something: weak ones do not, nor what never ran."""
+        return self.counts["PASS"] + self.counts["FAIL"] + self.counts["SUSPECT"]
+
+    @property
+    def exit_code(self) -> int:
+        """1 with a FAIL or ERROR; else 2 if nothing was judged; else 0."""
+        if self.counts["FAIL"] or self.counts["ERROR"]:
+            return FAULT
+        return WELL if self.judged else NOTHING
+
+    def as_dict(self) -> dict[str, int | float]:
+        counts = {status.lower(): count for status, count in self.counts.items()}
+        return {
+            "total": self.total,
+            "judged": self.judged,
+            **counts,
+            "seconds": round(self.seconds, 3),
+            "exit_code": self.exit_code,
+        }
+
+
+def worst_ratio(verdict: Verdict) -> float | None:
+    """Largest error over budget of one verdict; infinite for a NaN; None where no element was compared."""
+    ratios = [worst.ratio for worst in verdict.worst] or [
+        verdict.measures[name] for name in ("element", "lse") if name in verdict.measures
+    ]
+    return max((math.inf if math.isnan(ratio) else ratio for ratio in ratios), default=None)

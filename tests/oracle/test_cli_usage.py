@@ -1,0 +1,88 @@
+"""The command line without a check: usage, help, documents; and one check in processes of its own."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from attnoracle.oracle.cli import terminal
+from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.errors import BadInput
+
+
+@pytest.fixture
+def attnoracle(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def attnoracle(*arguments):
+        """Exit code, stdout and stderr of one command."""
+        code = main(arguments)
+        return code, *capsys.readouterr()
+
+    return attnoracle
+
+
+@pytest.fixture
+def command():
+    """Starts the command in a process of its own."""
+
+    def command(*arguments, **options):
+        return subprocess.Popen(
+            [sys.executable, "-m", "attnoracle.oracle", *arguments],
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    return command
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    ["chekc", "check --suite slow", "check --jobs 0", "check --seed x", "check --seed -1", "check --nope", "repro"],
+)
+def test_usage_errors_are_exit_2(attnoracle, arguments):
+    code, out, err = attnoracle(*arguments.split())
+    assert (code, out) == (2, "")
+    assert "Usage: attnoracle" in err and "Traceback" not in err
+
+
+def test_version_and_help(attnoracle):
+    code, out, _ = attnoracle("--version")
+    assert code == 0 and out.startswith("attnoracle 0.")
+    code, out, _ = attnoracle("--help")
+    assert code == 0
+    for command in ("check", "repro", "doctor"):
+        assert f"\n  {command} " in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+    code, out, _ = attnoracle("check", "--help")
+    assert code == 0 and "--implementation" in out
+    assert all(len(line) <= 80 for line in out.splitlines())
+
+
+def test_documents_that_cannot_be_written(tmp_path):
+    with pytest.raises(BadInput, match=r"cannot write .*: Is a directory"):
+        terminal.write(str(tmp_path), lambda: "text")
+    terminal.write(None, lambda: pytest.fail("made a document nobody asked for"))
+
+
+def test_a_check_in_worker_processes(command):
+    cases = [f"merge_lse:tiny:h4:q{q}:k{q}:bf16:randn:contiguous:-:s{q}" for q in (3, 17)]
+    chosen = [argument for case in cases for argument in ("--case", case)]
+    with command("check", *chosen, "-i", "*/triton", "--device", "cpu", "--jobs", "2", "--json", "-") as process:
+        out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    verdicts = json.loads(out)["verdicts"]
+    assert [(verdict["case"]["id"], verdict["status"]) for verdict in verdicts] == [(case, "PASS") for case in cases]
+    assert "2 verdicts in " in err
+
+
+def test_a_reader_that_goes_away_leaves_no_traceback(command):
+    with command("check", "--list") as process:
+        process.stdout.close()
+        err = process.stderr.read()
+    assert (process.returncode, err) == (141, "")

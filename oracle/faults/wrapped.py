@@ -57,8 +57,10 @@ def remembering(operator: str, body: Callable[[Kernel, Inputs, dict[str, Any]], 
     return plant
 
 
-def reread(x: Tensor, strides: tuple[int, ...] | None = None, offset: int | None = None) -> Tensor:
-    """``x`` as a kernel sees it that believes other strides or another storage offset (elements).
+def reread(
+    x: Tensor, strides: tuple[int, ...] | None = None, offset: int | None = None, extra_rows: int = 0
+) -> Tensor:
+    """``x`` as a kernel sees it that believes other strides, another storage offset (elements) or more rows.
 
     Addresses wrap around inside the storage, so that a stray read stays in this process.
     """
@@ -67,7 +69,8 @@ def reread(x: Tensor, strides: tuple[int, ...] | None = None, offset: int | None
     address = torch.full((), start, dtype=torch.int64, device=x.device)
     for axis, step in enumerate(x.stride() if strides is None else strides):
         shape = [-1 if other == axis else 1 for other in range(x.dim())]
-        address = address + (torch.arange(x.shape[axis], device=x.device) * step).view(shape)
+        length = x.shape[axis] + (extra_rows if axis == 0 else 0)
+        address = address + (torch.arange(length, device=x.device) * step).view(shape)
     flat = x.view(torch.uint8) if x.dtype.itemsize == 1 else x
     return flat.as_strided((size,), (1,), 0)[address % max(size, 1)].view(x.dtype)
 

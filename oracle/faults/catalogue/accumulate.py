@@ -6,7 +6,6 @@ import torch
 from torch import Tensor
 
 from ..fault import sited
-from ..simulated import SIMULATED_FP32
 from ..simulated.sites import rounded
 from ..wrapped import altered, mangled
 from .softmax import truncated
@@ -59,7 +58,7 @@ ACCUMULATE = (
     ),
     fault(
         "accumulator-in-fp16", "sparse_mqa", "P.V is accumulated in fp16 from tile to tile.", "", "element",
-        options=("kind=needle",), acc=lambda acc: rounded(acc, FP16),
+        options=("dtype=fp16",), acc=lambda acc: rounded(acc, FP16),
     ),
     fault(
         "tile-product-in-bf16", "masked_mha", "The product of each tile is rounded to bf16 before it is added.", "",
@@ -70,7 +69,7 @@ ACCUMULATE = (
         dot=_coarse_dot,
     ),
     fault(
-        "reciprocal-in-bf16", "sparse_mqa", "The output is multiplied by a reciprocal rounded to bf16.", "", "row",
+        "reciprocal-in-bf16", "sparse_mqa", "The output is multiplied by a reciprocal rounded to bf16.", "", "element",
         normalise=lambda acc, total: torch.where(total == 0, 0.0 * acc, acc * rounded(1 / total, BF16)),
     ),
     fault(
@@ -83,19 +82,19 @@ ACCUMULATE = (
     ),
     fault(
         "output-through-bf16", "masked_mha", "An fp32 output passes through bf16.", "", "element",
-        options=("dtype=fp32",), contract=SIMULATED_FP32, output=lambda out, dtype: rounded(out, BF16).to(dtype),
+        options=("dtype=fp32",), output=lambda out, dtype: rounded(out, BF16).to(dtype),
     ),
     fault(
         "tf32-dot", "dense_mha", "fp32 scores are computed in TF32.", "triton#1671", "lse",
-        options=("dtype=fp32",), contract=SIMULATED_FP32, dot=lambda q, k: tf32(q) @ tf32(k.contiguous()).mT,
+        options=("dtype=fp32",), dot=lambda q, k: tf32(q) @ tf32(k.contiguous()).mT,
     ),
     fault(
         "tf32-product", "masked_mha", "fp32 P.V is computed in TF32.", "vllm#46856", "element",
-        options=("dtype=fp32",), contract=SIMULATED_FP32, product=lambda p, v: tf32(p) @ tf32(v.contiguous()),
+        options=("dtype=fp32",), product=lambda p, v: tf32(p) @ tf32(v.contiguous()),
     ),
     fault(
         "fp32-read-as-bf16", "sparse_mqa", "fp32 queries are rounded to bf16 on load.", "", "lse",
-        options=("dtype=fp32",), contract=SIMULATED_FP32,
+        options=("dtype=fp32",),
         inputs=lambda q, kv, _: (rounded(q, BF16), kv, kv),
     ),
     fault(

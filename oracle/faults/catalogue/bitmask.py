@@ -34,7 +34,8 @@ def _rows_by_packed_query(inputs: dict[str, Any]) -> dict[str, Any]:
     """Row of a query taken from its packed number, without the start of its request."""
     mask, starts = inputs["mask"], inputs["cu_q"][:-1].tolist()
     rows = torch.arange(mask.shape[1], device=mask.device)
-    return {"mask": torch.stack([part[(rows + start) % mask.shape[1]] for part, start in zip(mask, starts, strict=True)])}
+    shifted = [part[(rows + start) % mask.shape[1]] for part, start in zip(mask, starts, strict=True)]
+    return {"mask": torch.stack(shifted)}
 
 
 def _last_word_dropped(mask: Tensor, request: int, rows: Tensor, cols: Tensor) -> Tensor:

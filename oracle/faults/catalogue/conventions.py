@@ -79,7 +79,8 @@ CONVENTIONS = (
         lse=lambda lse, out: lse[:, :1].expand_as(lse),
     ),
     fault(
-        "lse-zero", "masked_mha", "The LSE buffer is never written.", "", "lse", lse=lambda lse, out: 0 * out[..., 0].float(),
+        "lse-zero", "masked_mha", "The LSE buffer is never written.", "", "lse",
+        lse=lambda lse, out: 0 * out[..., 0].float(),
     ),
     fault(
         "empty-row-nan", "dense_mha", "A query with no key gets 0 / 0.", "flashinfer#3996", "structure",
@@ -87,27 +88,27 @@ CONVENTIONS = (
     ),
     fault(
         "empty-row-mean-value", "dense_mha", "A query with no key gets the mean of V.", "flashinfer#3996",
-        "structure", options=("empty-rows",), plant=around("dense_mha", _mean_value),
+        "element", options=("empty-rows",), plant=around("dense_mha", _mean_value),
     ),
     fault(
         "empty-row-unwritten", "masked_mha", "A query with no key is not stored: its buffer's content shows.",
-        "vllm#37442", "structure", options=("empty-rows",),
+        "vllm#37442", "element", options=("empty-rows",),
         plant=altered("masked_mha", _empty(lambda out, lse: (torch.full_like(out, 0.5), lse))),
     ),
     fault(
-        "empty-row-lse-plus-inf", "dense_mha", "A query with no key has LSE +inf.", "vllm#15492", "structure",
+        "empty-row-lse-plus-inf", "dense_mha", "A query with no key has LSE +inf.", "vllm#15492", "lse",
         options=("empty-rows",), lse=lambda lse, out: lse.masked_fill(lse == -INF, INF),
     ),
     fault(
-        "empty-row-lse-finite", "sparse_mqa", "A query with no key has a finite LSE.", "flashinfer#4452", "structure",
+        "empty-row-lse-finite", "sparse_mqa", "A query with no key has a finite LSE.", "flashinfer#4452", "lse",
         options=("empty-rows",), lse=lambda lse, out: lse.clamp(min=-5e4),
     ),
     fault(
-        "empty-row-lse-zero", "masked_mha", "A query with no key has LSE 0.", "vllm#49294", "structure",
+        "empty-row-lse-zero", "masked_mha", "A query with no key has LSE 0.", "vllm#49294", "lse",
         options=("empty-rows",), lse=lambda lse, out: lse.masked_fill(lse == -INF, 0.0),
     ),
     fault(
-        "empty-row-first-value", "sparse_mqa", "A query with no key copies cache row 0.", "sglang#22688", "structure",
+        "empty-row-first-value", "sparse_mqa", "A query with no key copies cache row 0.", "sglang#22688", "element",
         options=("empty-rows",),
         plant=around("sparse_mqa", lambda kernel, x: _copied_row(kernel(**x), x)),
     ),

@@ -130,7 +130,8 @@ INDICES = (
     ),
     fault(
         "valid-count-read-as-prefix", "sparse_mqa",
-        "As many leading entries are read as there are valid ones anywhere.", "", "element", options=("interleaved",), indices=_prefix_of_count,
+        "As many leading entries are read as there are valid ones anywhere.", "", "element",
+        options=("interleaved",), indices=_prefix_of_count,
     ),
     fault(
         "first-entry-dropped", "sparse_mqa", "The first entry of each row is not read.", "", "element",
@@ -165,15 +166,15 @@ INDICES = (
         options=("lengths",), counted=_lengths_of_first,
     ),
     fault(
-        "zero-length-means-all", "sparse_mqa", "Length 0 is taken for no length.", "", "structure",
+        "zero-length-means-all", "sparse_mqa", "Length 0 is taken for no length.", "", "element",
         options=("lengths",), counted=_zero_length_is_all,
     ),
     fault(
         "offset-product-wraps-at-32-bits", "sparse_mqa", "Row times stride is a 32-bit product.", "flashinfer#3130",
-        "element", options=("highrows",), gather=_int32_product,
+        "element", options=("hugerows",), gather=_int32_product,
     ),
     fault(
-        "index-narrowed-to-16-bits", "sparse_mqa", "Entries are held in 16 bits.", "", "element",
+        "index-narrowed-to-16-bits", "sparse_mqa", "Entries are held in 16 bits.", "", "structure",
         options=("highrows",), address=lambda entry, n: entry.to(torch.int16).long() % n,
     ),
     fault(
@@ -198,7 +199,8 @@ INDICES = (
     ),
     fault(
         "global-index-in-rank-local-table", "sparse_mqa",
-        "Global indices are looked up in one rank's half of the cache.", "vllm#54541", "element", indices=_owned_by_local_table,
+        "Global indices are looked up in one rank's half of the cache.", "vllm#54541", "element",
+        indices=_owned_by_local_table,
     ),
     fault(
         "request-local-index-as-physical", "sparse_mqa", "Indices are taken relative to the first one of the row.",
@@ -207,7 +209,7 @@ INDICES = (
     ),
     fault(
         "index-buffer-cleared", "sparse_mqa", "The indexer was skipped and all entries are -1.", "vllm#52512",
-        "structure", planted_in="reference-pipeline", plant=mangled("sparse_mqa", _cleared),
+        "element", planted_in="reference-pipeline", plant=mangled("sparse_mqa", _cleared),
     ),
     fault(
         "index-rows-shifted", "sparse_mqa", "Decode queries read the index rows of the full batch, one row off.",

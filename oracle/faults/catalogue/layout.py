@@ -41,6 +41,12 @@ def _overstrided(q: Tensor, k: Tensor, v: Tensor) -> Three:
     return q[(torch.arange(q.shape[0], device=q.device) * 4) % max(q.shape[0], 1)], k, v
 
 
+def _from_fixed_length(cu: list[int], b: int) -> tuple[int, int]:
+    """First and last-plus-one query of a request, kept inside the batch."""
+    start = b * cu[1] % (cu[-1] - (cu[b + 1] - cu[b]) + 1)
+    return start, start + cu[b + 1] - cu[b]
+
+
 def _transposed_lse(out: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     return out, lse.T.contiguous().view(lse.shape)
 
@@ -74,11 +80,11 @@ LAYOUT = (
         "element", options=("layout=strided",), inputs=_packed_query,
     ),
     fault(
-        "key-strides-ignored", "masked_mha", "Keys are read as if they were contiguous.", "FlagGems#5896", "element",
+        "key-strides-ignored", "masked_mha", "Keys are read as if they were contiguous.", "FlagGems#5896", "structure",
         options=("layout=strided",), inputs=lambda q, k, v: (q, reread(k, packed_strides(k.shape)), v),
     ),
     fault(
-        "cache-row-stride-ignored", "sparse_mqa", "Cache rows are read as if they were contiguous.", "", "element",
+        "cache-row-stride-ignored", "sparse_mqa", "Cache rows are read as if they were contiguous.", "", "structure",
         options=("layout=strided",), inputs=lambda q, kv, _: (q, reread(kv, packed_strides(kv.shape)), kv),
     ),
     fault(
@@ -147,7 +153,7 @@ LAYOUT = (
     fault(
         "request-start-from-fixed-length", "dense_mha", "Requests start at multiples of the first query length.",
         "flash-attention#1217", "element",
-        query_range=lambda cu, b: (min(b * cu[1], cu[b]), min(b * cu[1], cu[b]) + cu[b + 1] - cu[b]),
+        query_range=_from_fixed_length,
     ),
     fault(
         "output-start-from-fixed-length", "dense_mha", "Results are stored at multiples of 4 queries a request.",

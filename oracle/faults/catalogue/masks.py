@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from ..fault import sited
+from ..wrapped import reread
 
 fault = sited("masks")
+
+
+def _longer_keys(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    return q, reread(k, extra_rows=64), reread(v, extra_rows=64)
 
 
 def _window(cols: Tensor, last: Tensor) -> Tensor:
@@ -56,7 +61,7 @@ MASKS = (
     ),
     fault(
         "causal-clamped-at-zero", "dense_mha", "With more queries than keys, early queries see the first key.",
-        "flash-attention#1778", "structure",
+        "flash-attention#1778", "element",
         last_key=lambda rows, q_len, k_len: (rows + (k_len - q_len)).clamp(min=0),
     ),
     fault(
@@ -101,7 +106,7 @@ MASKS = (
     ),
     fault(
         "zero-key-request-reads-neighbour", "dense_mha", "A request without keys reads the first key of the next.",
-        "TensorRT-LLM#14940", "structure", options=("k=0",),
+        "TensorRT-LLM#14940", "element", options=("k=0",),
         key_range=lambda cu, b: (cu[b], max(cu[b + 1], cu[b] + 1)),
     ),
     fault(
@@ -113,12 +118,12 @@ MASKS = (
         key_range=lambda cu, b: (cu[b], cu[b] + min(cu[1], cu[-1] - cu[b])),
     ),
     fault(
-        "masked-value-times-zero", "dense_mha", "Unseen keys and values are loaded: 0 * NaN poisons the row.",
-        "pytorch#101967", "structure", keep=torch.ones_like,
+        "last-tile-loads-unguarded", "dense_mha", "Rows past the last key are loaded: 0 * NaN poisons the row.",
+        "pytorch#101967", "structure", keep=torch.ones_like, inputs=_longer_keys,
     ),
     fault(
         "row-tile-edge-unwritten", "masked_mha", "Queries of a last, partial tile are not stored.", "sglang#19902",
-        "structure", rows_written=lambda rows, q_len: rows[rows < max(q_len // 32 * 32, min(q_len, 1))],
+        "element", rows_written=lambda rows, q_len: rows[rows < max(q_len // 32 * 32, min(q_len, 1))],
     ),
     fault(
         "diagonal-from-tile-start", "dense_mha", "The causal limit is that of the first query of the tile.", "",

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..fault import sited
 from ..simulated.merge import share
 from ..simulated.sites import INF, rounded
-from ..wrapped import altered, mangled, reread
+from ..wrapped import altered, mangled, packed_strides, reread
 
 fault = sited("merge")
 Part = tuple[Tensor, Tensor]
@@ -27,8 +27,8 @@ def _base_2_parts(a: Part, b: Part) -> Part:
     return ((a[0] * of_a + b[0] * of_b) / (of_a + of_b)).nan_to_num(), joint
 
 
-def _with_strides_of_a(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, ...]:
-    return out_a, lse_a, reread(out_b, out_a.stride()), lse_b
+def _b_as_packed(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Tensor, ...]:
+    return out_a, lse_a, reread(out_b, packed_strides(out_b.shape)), lse_b
 
 
 def _transposed(lse: Tensor) -> Tensor:
@@ -69,6 +69,7 @@ MERGE = (
     fault(
         "merge-of-empties-nan", "merge_lse", "Two empty sides merge to NaN.", "vllm#27491", "structure",
         options=("kind=empties",), share=lambda lse, joint: torch.exp(lse - joint),
+        weighted=lambda out, weight: out.nan_to_num() * weight[..., None],
     ),
     fault(
         "merge-empty-side-times-zero", "merge_lse", "An empty side is multiplied by 0: NaN in its buffer leaks.",
@@ -100,7 +101,7 @@ MERGE = (
         plant=mangled("merge_lse", _swapped_lse),
     ),
     fault(
-        "merge-weights-in-bf16", "merge_lse", "The two weights are rounded to bf16.", "", "row",
+        "merge-weights-in-bf16", "merge_lse", "The two weights are rounded to bf16.", "", "element",
         share=lambda lse, joint: rounded(share(lse, joint), torch.bfloat16),
     ),
     fault(
@@ -112,12 +113,12 @@ MERGE = (
         "", "element", share=lambda lse, joint: share(lse, joint) * 1.25,
     ),
     fault(
-        "merge-output-truncated", "merge_lse", "The merged output is cut to bf16, not rounded.", "", "bias",
+        "merge-output-truncated", "merge_lse", "The merged output is cut to bf16, not rounded.", "", "element",
         output=lambda out, dtype: (out.view(torch.int32) & -65536).view(torch.float32).to(dtype),
     ),
     fault(
-        "merge-reads-b-with-strides-of-a", "merge_lse", "The second side is read with the strides of the first.",
-        "local-inference-lab/vllm#17", "element", options=("layout=strided",), inputs=_with_strides_of_a,
+        "merge-reads-b-as-contiguous", "merge_lse", "The second side is read with the strides of a contiguous one.",
+        "local-inference-lab/vllm#17", "element", options=("layout=strided",), inputs=_b_as_packed,
     ),
     fault(
         "merge-lse-transposed", "merge_lse", "One side's LSE [h, s] is read as [s, h].", "", "element",
@@ -128,7 +129,7 @@ MERGE = (
         inputs=lambda a, la, b, lb: (a, la[:, :1].expand_as(la), b, lb[:, :1].expand_as(lb)),
     ),
     fault(
-        "merge-last-row-unwritten", "merge_lse", "The last query is not stored.", "fla#892", "row",
+        "merge-last-row-unwritten", "merge_lse", "The last query is not stored.", "fla#892", "element",
         plant=altered("merge_lse", _last_row_unwritten),
     ),
     fault(

@@ -39,7 +39,8 @@ def _key_positions(x: Inputs) -> Tensor:
 
 
 def _query_positions(x: Inputs) -> Tensor:
-    return (x["ke"] - x["ks"] - 1).clamp(min=0).long()
+    last: Tensor = (x["ke"] - x["ks"] - 1).clamp(min=0).long()
+    return last
 
 
 def _replaced(x: Tensor, rotated: Tensor, first: int) -> Tensor:

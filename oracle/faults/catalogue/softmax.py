@@ -94,7 +94,7 @@ SOFTMAX = (
     ),
     fault(
         "finite-mask-sentinel", "dense_mha", "Masked scores are -10000 rather than -inf, and an empty row sums them.",
-        "flashinfer#4452", "structure", masked=lambda s, seen: s.masked_fill(~seen, -1e4),
+        "flashinfer#4452", "element", masked=lambda s, seen: s.masked_fill(~seen, -1e4),
     ),
     fault(
         "masked-keys-score-zero", "dense_mha", "Masked and padded keys score 0 and count in the denominator.", "",

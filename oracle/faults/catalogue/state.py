@@ -11,6 +11,7 @@ from torch import Tensor
 from ..fault import sited
 from ..simulated import Kernel, planted, simulated
 from ..simulated.merge import MERGE_SITES, merge_pair
+from ..simulated.radix import threshold_digit
 from ..simulated.sites import INF
 from ..wrapped import Inputs, Outputs, around, remembering
 
@@ -18,15 +19,16 @@ fault = sited("state")
 Memory = dict[str, Any]
 
 
+def _shapes(inputs: Inputs) -> str:
+    return str([x.shape for x in inputs.values() if isinstance(x, Tensor)])
+
+
 def _first(*names: str) -> Any:
     """The named inputs of the first call serve all later ones of the same shape."""
 
     def body(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
-        shape = inputs["q"].shape
-        kept = memory.setdefault(
-            str(shape), {n: x.clone() if isinstance(x := inputs[n], Tensor) else x for n in names if n in inputs}
-        )
-        return kernel(**{**inputs, **kept})
+        first = {n: x.clone() if isinstance(x := inputs[n], Tensor) else x for n in names if n in inputs}
+        return kernel(**{**inputs, **memory.setdefault(_shapes(inputs), first)})
 
     return body
 
@@ -50,7 +52,7 @@ def _by_pointer(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
 
 
 def _by_shape(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
-    key = str([x.shape for x in inputs.values() if isinstance(x, Tensor)])
+    key = _shapes(inputs)
     if key not in memory:
         memory[key] = kernel(**inputs)
     return tuple(x.clone() for x in memory[key])
@@ -116,12 +118,11 @@ def _stale_row_scalars() -> Kernel:
     seen = {"threshold": 0}
 
     def threshold(histogram: Tensor, need: int) -> int:
-        at_least = histogram.flip(0).cumsum(0).flip(0)
-        right = int((at_least >= need).nonzero().max()) if int(at_least[0]) >= need else 0
-        used, seen["threshold"] = max(right, min(seen["threshold"], 191)), right
+        right = threshold_digit(histogram, need)
+        used, seen["threshold"] = max(right, seen["threshold"]), right
         return used
 
-    return simulated("topk_select", threshold=threshold, shifts=(24, 16))
+    return simulated("topk_select", threshold=threshold)
 
 
 def _arrival_order() -> Kernel:
@@ -191,42 +192,42 @@ def _split_by_batch(kernel: Kernel, inputs: Inputs) -> Outputs:
 STATE = (
     fault(
         "plan-of-first-call", "dense_mha", "Lengths of the first call of a shape are used for all.",
-        "TensorRT-LLM#18443", "rerun", plant=remembering("dense_mha", _first("cu_q", "cu_k")),
+        "TensorRT-LLM#18443", "property", options=("sequence",), plant=remembering("dense_mha", _first("cu_q", "cu_k")),
     ),
     fault(
         "scale-of-first-call", "sparse_mqa", "The compiled kernel is cached without the scale in its key.",
-        "flashinfer#4014", "rerun", plant=remembering("sparse_mqa", _first("scale")),
+        "flashinfer#4014", "property", options=("sequence",), plant=remembering("sparse_mqa", _first("scale")),
     ),
     fault(
-        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "rerun",
+        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "property", options=("sequence",),
         plant=remembering("masked_mha", _first("mask")),
     ),
     fault(
         "index-buffer-of-first-call", "sparse_mqa", "A captured graph reads the index buffer of its capture.",
-        "TensorRT-LLM#16290", "rerun", plant=remembering("sparse_mqa", _first("indices")),
+        "TensorRT-LLM#16290", "property", options=("sequence",), plant=remembering("sparse_mqa", _first("indices")),
     ),
     fault(
         "split-workspace-stale", "dense_mha", "Partial results of an earlier, longer call are merged in.",
-        "vllm#47188", "rerun", plant=remembering("dense_mha", _stale_splits),
+        "vllm#47188", "property", options=("sequence",), plant=remembering("dense_mha", _stale_splits),
     ),
     fault(
         "answer-cached-by-pointer", "sparse_mqa", "The answer is cached by the address of the inputs.",
-        "KernelBench#82", "rerun", plant=remembering("sparse_mqa", _by_pointer),
+        "KernelBench#82", "property", options=("sequence",), plant=remembering("sparse_mqa", _by_pointer),
     ),
     fault(
         "answer-cached-by-shape", "indexer_scores", "The answer is cached by the shapes of the inputs.",
-        "KernelBench#82", "rerun", plant=remembering("indexer_scores", _by_shape),
+        "KernelBench#82", "property", options=("sequence",), plant=remembering("indexer_scores", _by_shape),
     ),
     fault(
         "selection-cached-by-shape", "topk_select", "A layer reuses the selection of an earlier call.",
-        "sglang#28532", "rerun", plant=remembering("topk_select", _by_shape),
+        "sglang#28532", "property", options=("sequence",), plant=remembering("topk_select", _by_shape),
     ),
     fault(
         "output-accumulates", "dense_mha", "The output buffer is not cleared between calls.", "", "rerun",
         plant=remembering("dense_mha", _accumulates),
     ),
     fault(
-        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "rerun",
+        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "property", options=("sequence",),
         plant=remembering("merge_lse", _one_buffer),
     ),
     fault(
@@ -254,16 +255,16 @@ STATE = (
         "sglang#35257", "topk", options=("kind=clustered",), plant=_arrival_order,
     ),
     fault(
-        "queries-scaled-in-place", "masked_mha", "The caller's queries are multiplied by the scale.", "", "memory",
+        "queries-scaled-in-place", "masked_mha", "The caller's queries are multiplied by the scale.", "", "structure",
         plant=around("masked_mha", _scaled_in_place),
     ),
     fault(
-        "indices-sorted-in-place", "sparse_mqa", "The caller's index rows are sorted.", "", "memory",
+        "indices-sorted-in-place", "sparse_mqa", "The caller's index rows are sorted.", "", "structure",
         plant=around("sparse_mqa", _compacted_in_place),
     ),
     fault(
         "scores-masked-in-place", "topk_select", "The caller's scores are overwritten past each row's end.",
-        "vllm#47629", "memory", plant=around("topk_select", _masked_in_place),
+        "vllm#47629", "structure", plant=around("topk_select", _masked_in_place),
     ),
     fault(
         "write-past-the-end", "dense_mha", "One element after the values is overwritten; the answer is right.",
@@ -287,6 +288,6 @@ STATE = (
     ),
     fault(
         "carry-in-not-neutral", "masked_mha", "The running maximum is reused from scratch memory holding 5.",
-        "tpu-inference#3426", "structure", plant=planted("masked_mha", start=5.0, decay_sum=lambda d: d + 0.05),
+        "tpu-inference#3426", "element", plant=planted("masked_mha", start=5.0, decay_sum=lambda d: d + 0.05),
     ),
 )

@@ -74,23 +74,23 @@ TOPK = (
         window=lambda ks, ke, t: (0, ke - ks),
     ),
     fault(
-        "row-end-inclusive", "topk_select", "Column ke is read as well.", "", "structure",
+        "row-end-inclusive", "topk_select", "Column ke is read as well.", "", "topk",
         window=lambda ks, ke, t: (ks, min(ke + 1, t)),
     ),
     fault(
-        "row-end-ignored", "topk_select", "Rows are read to the last column of the batch.", "", "structure",
+        "row-end-ignored", "topk_select", "Rows are read to the last column of the batch.", "", "topk",
         window=lambda ks, ke, t: (ks, t),
     ),
     fault(
-        "row-end-drops-last", "topk_select", "The newest column of the window is not read.", "ATOM#2118", "structure",
+        "row-end-drops-last", "topk_select", "The newest column of the window is not read.", "ATOM#2118", "topk",
         window=lambda ks, ke, t: (ks, max(ke - 1, ks)),
     ),
     fault(
         "indices-absolute", "topk_select", "Columns of the batch are stored, not positions in the request.",
-        "vllm#56749", "structure", local=lambda columns, ks: columns + ks,
+        "vllm#56749", "topk", local=lambda columns, ks: columns + ks,
     ),
     fault(
-        "indices-relative-twice", "topk_select", "The start of the window is subtracted twice.", "", "structure",
+        "indices-relative-twice", "topk_select", "The start of the window is subtracted twice.", "", "topk",
         local=lambda columns, ks: columns - ks,
     ),
     fault(
@@ -137,19 +137,16 @@ TOPK = (
     ),
     fault(
         "radix-overflow-drops-ties", "topk_select", "A bin that overflows k + k / 4 slots is dropped.",
-        "vllm#55314", "structure", options=("kind=clustered",),
-        stash=lambda candidates, k: candidates if len(candidates) <= k + k // 4 else candidates[:1],
-        threshold=lambda histogram, need: int(histogram.nonzero().max()) if histogram.sum() < need else int(
-            (histogram.flip(0).cumsum(0).flip(0) >= need).nonzero().max()
-        ),
+        "vllm#55314", "topk", options=("kind=clustered",),
+        stash=lambda candidates, k: candidates if len(candidates) <= k + k // 4 else candidates[:0],
     ),
     fault(
         "tie-buffer-pads-minus-one", "topk_select", "At most 4 ties at the threshold are stored; -1 fills the rest.",
-        "sglang#30645", "structure", options=("kind=zeros",),
+        "sglang#30645", "topk", options=("kind=zeros",),
         ties=lambda candidates, need, k: _minus_one_past(4, candidates, need),
     ),
     fault(
-        "ties-not-filled", "topk_select", "Only scores above the threshold are stored.", "", "structure",
+        "ties-not-filled", "topk_select", "Only scores above the threshold are stored.", "", "topk",
         ties=lambda candidates, need, k: candidates[:0],
     ),
     fault(
@@ -174,35 +171,35 @@ TOPK = (
         "One selected column of each full row is replaced by the first one left out.", "", "topk", chosen=_one_replaced,
     ),
     fault(
-        "duplicate-emitted", "topk_select", "A full row names its first member twice.", "", "structure",
+        "duplicate-emitted", "topk_select", "A full row names its first member twice.", "", "topk",
         chosen=_first_repeated,
     ),
     fault(
         "selection-width-rounded-down", "topk_select", "Slots past the power of two below k stay -1.", "sglang#39431",
-        "structure", chosen=_power_of_two,
+        "topk", chosen=_power_of_two,
     ),
     fault(
-        "short-row-padded-with-zero", "topk_select", "Unused slots of a short row are 0.", "vllm#45324", "structure",
+        "short-row-padded-with-zero", "topk_select", "Unused slots of a short row are 0.", "vllm#45324", "topk",
         short=lambda count, k: _padded(0, count, k),
     ),
     fault(
         "short-row-padded-with-last", "topk_select", "Unused slots of a short row repeat its last column.", "",
-        "structure", short=lambda count, k: _padded(max(count - 1, 0), count, k),
+        "topk", short=lambda count, k: _padded(max(count - 1, 0), count, k),
     ),
     fault(
-        "short-row-descending", "topk_select", "Columns of a short row are stored backwards.", "", "structure",
+        "short-row-descending", "topk_select", "Columns of a short row are stored backwards.", "", "topk",
         short=lambda count, k: torch.arange(count).flip(0),
     ),
     fault(
-        "short-row-padding-leads", "topk_select", "The -1 of a short row come first.", "", "structure",
+        "short-row-padding-leads", "topk_select", "The -1 of a short row come first.", "", "topk",
         short=lambda count, k: torch.cat((torch.full((k - count,), -1), torch.arange(count))),
     ),
     fault(
         "short-row-left-empty", "topk_select", "A row with no more than k columns is left -1.", "vllm#52512",
-        "structure", short=lambda count, k: torch.arange(0),
+        "topk", short=lambda count, k: torch.arange(0),
     ),
     fault(
-        "row-of-exactly-k-loses-one", "topk_select", "A row of exactly k columns loses the last.", "", "structure",
+        "row-of-exactly-k-loses-one", "topk_select", "A row of exactly k columns loses the last.", "", "topk",
         options=("k=topk",), short=lambda count, k: torch.arange(count - 1 if count == k else count),
     ),
     fault(
@@ -210,7 +207,7 @@ TOPK = (
         options=("k=topk+1",), is_short=lambda count, k: count <= k + 1,
     ),
     fault(
-        "buffer-not-cleared", "topk_select", "Slots that are not written hold 0.", "TensorRT-LLM#16290", "structure",
+        "buffer-not-cleared", "topk_select", "Slots that are not written hold 0.", "TensorRT-LLM#16290", "topk",
         buffer=lambda rows, k: torch.zeros(rows, k, dtype=torch.int32),
     ),
     fault(

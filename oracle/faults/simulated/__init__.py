@@ -21,10 +21,8 @@ from .varlen import dense_mha, masked_mha
 #: A function with the keyword names of its operator.
 Kernel = Callable[..., tuple[Any, ...]]
 
-#: What the simulated kernels promise: probabilities in bf16 at worst (fp16 or fp32 inputs keep their own format).
-SIMULATED = Contract(scores="fp32", probabilities="bf16", accumulator="fp32", exp_error=2.0**-22)
-#: The same for fp32 inputs, whose probabilities are not rounded.
-SIMULATED_FP32 = Contract(scores="fp32", probabilities="fp32", accumulator="fp32", exp_error=2.0**-22)
+#: What the simulated kernels promise: fp32 arithmetic, probabilities in the format of V.
+SIMULATED = Contract(scores="fp32", probabilities=None, accumulator="fp32", exp_error=2.0**-22)
 
 KERNELS: dict[str, Kernel] = {
     "dense_mha": dense_mha,

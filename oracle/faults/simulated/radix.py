@@ -21,9 +21,9 @@ def ordered_key(scores: Tensor) -> Tensor:
 
 
 def threshold_digit(histogram: Tensor, need: int) -> int:
-    """Largest digit such that at least ``need`` candidates have it or a larger one."""
+    """Largest digit such that at least ``need`` candidates (all, if there are fewer) have it or a larger one."""
     at_least = histogram.flip(0).cumsum(0).flip(0)
-    return int((at_least >= need).nonzero().max())
+    return int((at_least >= at_least[0].clamp(max=need)).nonzero().max())
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,10 @@ from .sites import SITES, Sites, split_evenly
 from .softmax import begin, finish, merge_splits, step
 
 
+#: Last visible key where nothing is causal: the request's length alone limits.
+EVERY_KEY = 2**31 - 1
+
+
 class Request(NamedTuple):
     """One request of the batch: its number, first packed query and key, and how many it has of each."""
 
@@ -98,7 +102,7 @@ def _query_tile(
     """Output [h, rows, v] and LSE [h, rows] of one tile of queries, fp32."""
     number, _, q_len, _, k_len = request
     tile_q, factor = sites.prescale(q[request.q_start + rows].transpose(0, 1), sites.scale(scale, q_len))
-    last = torch.full_like(rows, k_len - 1)
+    last = torch.full_like(rows, EVERY_KEY)
     if sites.causal(causal, q_len, k_len):
         last = sites.last_key(rows, q_len, k_len)
     starts = sites.tiles(sites.stop(last, k_len), sites.block_k)

@@ -13,11 +13,18 @@ from ..errors import BadInput, unknown
 from ..worker import Pair
 
 
-def implementations(patterns: Sequence[str], operators: Sequence[str] = ()) -> tuple[Implementation, ...]:
-    """Those of the catalogue that match any of the patterns (all without one) and belong to these operators."""
+def implementations(
+    patterns: Sequence[str], operators: Sequence[str] = (), *, but: Sequence[str] = ()
+) -> tuple[Implementation, ...]:
+    """Those of the catalogue that match any of the patterns and belong to these operators.
+
+    Without a pattern all of them, except those named in ``but``.
+    """
     from ...optimized.catalogue import IMPLEMENTATIONS
 
     wanted = _matching("implementation", patterns, [candidate.name for candidate in IMPLEMENTATIONS])
+    if not patterns:
+        wanted -= set(but)
     of = _matching("operator", operators, sorted({candidate.operator for candidate in IMPLEMENTATIONS}))
     return tuple(one for one in IMPLEMENTATIONS if one.name in wanted and one.operator in of)
 

@@ -166,7 +166,9 @@ def _lse(state: State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> N
     state.lse.update(ratio, _places(chunk, ratio.shape, ratio.device), observed, expected, b.lse)
 
 
-def _dies(mutant: Mutant, m: Moments, b: Budget, allowed: Tensor, output: Format, columns: Tensor, state: State) -> bool:
+def _dies(
+    mutant: Mutant, m: Moments, b: Budget, allowed: Tensor, output: Format, columns: Tensor, state: State
+) -> bool:
     """Whether the checks on one element, one row or its LSE would reject this wrong answer."""
     if mutant.lse is not None and bool((((mutant.lse - m.lse).abs() > b.lse) & torch.isfinite(m.lse)).any()):
         return True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import os
 import subprocess
 import sys
 from importlib import import_module
@@ -65,7 +66,8 @@ def test_signature_is_that_of_the_reference(operator):
 
 def test_listing_imports_no_triton():
     code = "import sys; import attnoracle.optimized.triton_kernels; sys.exit('triton' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}  # installed or not
+    assert subprocess.run([sys.executable, "-c", code], check=False, env=environment).returncode == 0
 
 
 def test_launches_prefer_the_fastest_that_fits():

@@ -81,6 +81,7 @@ SEAMS = (
     Seam("ScanOps", "cumprod", "self input"),
     Seam("GridExecutor", "__call__", "self args_dev kwargs"),
     Seam("", "_patch_lang", "fn"),
+    Seam("", "_patch_lang_tensor", "tensor scope"),
 )
 
 #: Builder methods that reach the seams above by name; were they to stop, the mend would miss them.
@@ -188,7 +189,11 @@ def _replace(interpreter: ModuleType) -> Callable[[], None]:
     replaced: list[tuple[Any, str, Any]] = []
     builder, reductions = BuilderOps(interpreter, original), ReductionOps(interpreter, original)
     launch = LaunchOps(interpreter, original)
-    new: dict[str, Any] = {"__call__": _method(launch.call), "_patch_lang": launch.patch_lang}
+    new: dict[str, Any] = {
+        "__call__": _method(launch.call),
+        "_patch_lang": launch.patch_lang,
+        "_patch_lang_tensor": launch.patch_lang_tensor,
+    }
     for seam in SEAMS:
         owner = getattr(interpreter, seam.owner) if seam.owner else interpreter
         before = getattr(owner, seam.name, None)

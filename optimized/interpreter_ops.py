@@ -270,3 +270,8 @@ class LaunchOps:
             return self.scope()
         self.patched |= wanted
         return self.original["_patch_lang"](fn)
+
+    def patch_lang_tensor(self, tensor: Any, scope: Any) -> None:
+        """A loaded scalar as a loop bound: Triton 3.6 has it as an array of one element, which numpy 2.4 refuses."""
+        self.original["_patch_lang_tensor"](tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda value: int(value.handle.data.item()))

@@ -20,7 +20,7 @@ from .judge.formats import TORCH_DTYPE, format_of
 
 Arguments = Mapping[str, Any]
 #: Most scores, or gathered key elements, of a chunk while judging: a GPU wants few large chunks, a CPU small ones.
-LIMIT = {"cuda": 2**25, "cpu": 2**22}
+LIMIT = {"cuda": 2**26, "cpu": 2**22}
 
 
 @dataclass(frozen=True, slots=True)

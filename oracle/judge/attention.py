@@ -15,11 +15,11 @@ from .bounds import FALSE_ALARM, SHARES, deviations, exponent
 from .budget import Budget, budget
 from .conclusion import conclude
 from .findings import Judgement, mask_mismatch
-from .formats import format_of, rounded
+from .formats import SMALLEST_SUBNORMAL, format_of, rounded
 from .moments import Moments, moments
 from .power import Mutant, mutants
 from .state import State
-from .tally import Squares, add, column_sums, pooled, row_sums, squares
+from .tally import Squares, add, column_sums, row_sums, squares
 
 LN2 = math.log(2.0)
 
@@ -68,17 +68,18 @@ def judge(
 
 
 def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tensor | None, power: bool) -> None:
-    m = moments(chunk, scale, answer.cell, sink)
+    m = moments(chunk, scale, answer.cell, sink, underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL)
     b = budget(m, answer.contract, answer.output, answer.depth, state.z, answer.multiplicity)
     observed, expected = _normalised(answer, chunk, m)
-    strange = mask_mismatch(observed, expected)
-    state.strange.add(chunk.rows, chunk.place(strange))
-    error = torch.where(torch.isfinite(observed) & torch.isfinite(expected), observed - expected, 0.0)
+    error = observed - expected
+    if not bool(torch.isfinite(error).all()):
+        state.strange.add(chunk.rows, chunk.place(mask_mismatch(observed, expected)))
+        error = torch.where(torch.isfinite(error), error, 0.0)
     allowed = torch.minimum(b.half + state.z * b.variance.sqrt() + b.working, b.certain)
     _elements(state, chunk, error, observed, expected, b, allowed)
     columns = effective_columns(chunk.values)
     _groups(state, chunk, squares(error, m, b, answer.output, columns), b)
-    _signs(state, error, m, b, answer)
+    _signs(state, chunk, error, m, b, answer)
     if answer.lse is not None and answer.contract.lse_base is not None:
         _lse(state, chunk, answer, m, b)
     if power:
@@ -118,35 +119,30 @@ def _elements(
     state: State, chunk: Chunk, error: Tensor, observed: Tensor, expected: Tensor, b: Budget, allowed: Tensor
 ) -> None:
     size = error.abs()
-    state.bad.add(chunk.rows, chunk.place(size > allowed))
-    places = _places(chunk, error.shape, error.device)
-    state.element.update(size / allowed.clamp_min(1e-300), places, observed, expected, allowed)
+    ratio = size / allowed.clamp_min(1e-300)
+    state.element.update(ratio, _places(chunk, ratio.shape, ratio.device), observed, expected, allowed)
+    if ratio.numel() and bool(ratio.max() > 1.0):
+        state.bad.add(chunk.rows, chunk.place(ratio > 1.0))
     state.deviation.update((size - b.half - b.working).clamp_min(0.0) / b.variance.sqrt().clamp_min(1e-300))
     state.certain.update(size / b.certain.clamp_min(1e-300))
 
 
 def _groups(state: State, chunk: Chunk, sq: Squares, b: Budget) -> None:
     rows = row_sums(sq)
-    ratio = rows.ratio(state.x)
-    state.row.update(ratio, _places(chunk, ratio.shape, ratio.device))
-    state.row_exponent.update(rows.exponent())
-    head_axis, query_axis = (1, 0) if chunk.heads_first else (0, 1)
-    queries = pooled(rows, sq.coherent, (query_axis,))
-    state.query.update(queries.ratio(state.x))
-    state.query_exponent.update(queries.exponent())
-    state.heads = add(state.heads, pooled(rows, sq.coherent, (head_axis,)))
+    for name in ("observed", "trace", "frobenius2", "norm"):
+        state.rows[name].add(chunk.place(getattr(rows, name)))
+    state.rows["coherent"].add(chunk.place(sq.coherent))
     state.columns = add(state.columns, column_sums(sq, b))
-    state.total = add(state.total, pooled(rows, sq.coherent, (0, 1)))
 
 
-def _signs(state: State, error: Tensor, m: Moments, b: Budget, answer: Answer) -> None:
+def _signs(state: State, chunk: Chunk, error: Tensor, m: Moments, b: Budget, answer: Answer) -> None:
     sign, size = m.out.sign(), m.out.abs()
-    state.signed.add((sign * error).sum(-1))
-    state.sizes.add(size.sum(-1))
-    state.known.add((sign * (rounded(m.out, answer.output) - m.out)).sum(-1))
+    total = size.sum(-1)
     # What one row's keys share cannot be told from a bias, nor can the errors of working precision.
-    shared = answer.cell * m.coherence.sqrt()[..., None] * size
-    state.drift.add((shared + b.working).sum(-1))
+    drift = answer.cell * m.coherence.sqrt() * total + b.working.sum(-1)
+    known = (sign * (rounded(m.out, answer.output) - m.out)).sum(-1)
+    for name, values in (("signed", (sign * error).sum(-1)), ("sizes", total), ("known", known), ("drift", drift)):
+        state.rows[name].add(chunk.place(values))
 
 
 def _lse(state: State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> None:
@@ -162,7 +158,8 @@ def _lse(state: State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> N
     strange = mask_mismatch(observed, expected)
     error = torch.where(torch.isfinite(observed) & torch.isfinite(expected), (observed - expected).abs(), 0.0)
     ratio = torch.where(strange, math.inf, error / b.lse)
-    state.bad_lse.add(chunk.rows, chunk.place(ratio > 1.0))
+    if ratio.numel() and bool(ratio.max() > 1.0):
+        state.bad_lse.add(chunk.rows, chunk.place(ratio > 1.0))
     state.lse.update(ratio, _places(chunk, ratio.shape, ratio.device), observed, expected, b.lse)
 
 

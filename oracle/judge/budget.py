@@ -81,6 +81,7 @@ def budget(m: Moments, contract: Contract, output: str, depth: int, z: float, mu
     working = (contract.exp_error + score + accumulation)[..., None] * (m.b1 + m.out.abs())
     if contract.probabilities in SMALLEST_SUBNORMAL:
         # P is at most 1: what lies below its smallest number is lost.
+        assert m.value_max is not None
         lost = 0.5 * SMALLEST_SUBNORMAL[contract.probabilities] * m.seen.to(m.out.dtype)
         working = working + lost[..., None] * m.value_max
     size = m.out.abs()

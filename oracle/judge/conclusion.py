@@ -6,14 +6,13 @@ import math
 
 import torch
 from scipy import stats
-from torch import Tensor
 
 from ..verdict import Worst
 from .bounds import FALSE_ALARM, SHARES, SUSPICION
 from .evidence import Peak
 from .findings import Judgement, spelled
 from .state import State
-from .tally import Sums
+from .tally import pooled
 
 FAIL, SUSPECT = FALSE_ALARM / SHARES, SUSPICION / SHARES
 AXES = ("queries", "heads", "columns")
@@ -36,7 +35,7 @@ def conclude(state: State) -> Judgement:
 
 
 def _element(result: Judgement, state: State) -> None:
-    if state.element.value is None:
+    if not state.element.values:
         return
     worst = _worst("out", state.element, state.shape)
     result.worst.append(worst)
@@ -52,51 +51,49 @@ def _element(result: Judgement, state: State) -> None:
 
 
 def _worst(output: str, peak: Peak, shape: tuple[int, ...]) -> Worst:
-    flat, *numbers = peak.beside
-    place = tuple(int(i) for i in torch.unravel_index(flat.cpu(), shape))
-    return Worst(output, place, *(float(number) for number in numbers))
+    flat, *numbers = peak.entries()
+    place = tuple(int(i) for i in torch.unravel_index(torch.tensor(int(flat)), shape))
+    return Worst(output, place, *numbers)
 
 
 def _groups(result: Judgement, state: State) -> None:
-    heads, columns, total = state.heads, state.columns, state.total
-    if heads is None or columns is None or total is None or state.row.value is None:
+    """Squared errors by row, query, head, column and in all, against what rounding explains."""
+    if state.columns is None:
         return
-    s, h, _ = state.shape
-    query, head = divmod(int(state.row.beside[0]), h)
-    rows = s * h
-    measured = [
-        ("row", state.row.number(), state.row_exponent.number(), rows, f"query {query}, head {head}"),
-        ("query", state.query.number(), state.query_exponent.number(), rows, "all heads of one query"),
-        ("head", *_top(heads, state.x), heads.trace.numel(), _which(heads, "head")),
-        ("column", *_top(columns, state.x), columns.trace.numel(), _which(columns, "column")),
-        ("global", *_top(total, state.x), 1, "all elements"),
+    rows, coherent = state.row_sums(), state.rows["coherent"].all()
+    groups = [
+        ("row", rows),
+        ("query", pooled(rows, coherent, (1,))),
+        ("head", pooled(rows, coherent, (0,))),
+        ("column", state.columns),
+        ("global", pooled(rows, coherent, (0, 1))),
     ]
-    for check, ratio, top, count, place in measured:
+    for check, sums in groups:
+        exponents = sums.exponent()
+        if not exponents.numel():
+            continue
+        ratio, top = float(sums.ratio(state.x).max()), float(exponents.max())
         result.measures[check] = ratio
-        p = math.nan if math.isnan(top) else min(1.0, count * math.exp(-min(top, BOTTOM)))
-        message = f"squared errors of {place} are {ratio:.3g} times what rounding explains"
+        p = math.nan if math.isnan(top) else min(1.0, exponents.numel() * math.exp(-min(top, BOTTOM)))
+        place = [int(i) for i in torch.unravel_index(exponents.argmax(), exponents.shape)]
+        message = f"squared errors of {_named(check, place)} are {ratio:.3g} times what rounding explains"
         result.statistical(check, message, p, FAIL, SUSPECT)
-    result.measures["mean_square"] = float(total.observed / total.trace.clamp_min(1e-300))
+        if check == "global":
+            result.measures["mean_square"] = float(sums.observed / sums.trace.clamp_min(1e-300))
 
 
-def _top(sums: Sums, x: float) -> tuple[float, float]:
-    return _largest(sums.ratio(x)), _largest(sums.exponent())
-
-
-def _largest(values: Tensor) -> float:
-    return float(values.max()) if values.numel() else 0.0
-
-
-def _which(sums: Sums, name: str) -> str:
-    return f"{name} {int(sums.exponent().argmax())}" if sums.trace.numel() else name
+def _named(check: str, place: list[int]) -> str:
+    if check == "row":
+        return f"query {place[0]}, head {place[1]}"
+    return "all elements" if check == "global" else f"{check} {place[0]}"
 
 
 def _bias(result: Judgement, state: State) -> None:
     """A mean error toward or away from zero that neither noise nor a shared rounding explains."""
-    if not state.signed.parts:
+    if not state.rows["signed"].parts:
         return
-    signed, sizes = state.signed.all(), state.sizes.all()
-    floor_sum = float(state.known.all().sum().abs() + state.drift.all().sum())
+    signed, sizes, known, drift = (state.rows[name].all() for name in ("signed", "sizes", "known", "drift"))
+    floor_sum = float(known.sum().abs() + drift.sum())
     used = sizes > 0
     signed, sizes = signed[used], sizes[used]
     rows = signed.numel()
@@ -117,7 +114,7 @@ def _bias(result: Judgement, state: State) -> None:
 
 
 def _lse(result: Judgement, state: State) -> None:
-    if state.lse.value is None:
+    if not state.lse.values:
         return
     worst = _worst("lse", state.lse, state.shape[:2])
     ratio = state.lse.number()

@@ -11,10 +11,10 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class Peak:
-    """The largest value seen so far and what stood beside it; stays on the device until asked for."""
+    """The largest value of every chunk and what stood beside it; stays on the device until asked for."""
 
-    value: Tensor | None = None
-    beside: tuple[Tensor, ...] = ()
+    values: list[Tensor] = field(default_factory=list)
+    beside: list[tuple[Tensor, ...]] = field(default_factory=list)
 
     def update(self, values: Tensor, *beside: Tensor) -> None:
         """Take the largest of ``values`` and the entries of ``beside`` (same shape) at its place."""
@@ -22,18 +22,17 @@ class Peak:
             return
         flat = values.flatten()
         place = flat.argmax()
-        found = flat[place]
-        entries = tuple(tensor.flatten()[place] for tensor in beside)
-        if self.value is None:
-            self.value, self.beside = found, entries
-            return
-        better = found > self.value
-        self.value = torch.where(better, found, self.value)
-        self.beside = tuple(torch.where(better, new, old) for new, old in zip(entries, self.beside, strict=True))
+        self.values.append(flat[place])
+        self.beside.append(tuple(tensor.flatten()[place] for tensor in beside))
 
     def number(self) -> float:
-        """The value; 0 if there was none. NaN counts as largest."""
-        return 0.0 if self.value is None else float(self.value)
+        """The largest value; 0 if there was none. NaN counts as largest."""
+        return float(torch.stack(self.values).max()) if self.values else 0.0
+
+    def entries(self) -> list[float]:
+        """What stood beside the largest value."""
+        place = int(torch.stack(self.values).argmax())
+        return [float(entry) for entry in self.beside[place]]
 
 
 @dataclass(slots=True)
@@ -63,12 +62,13 @@ class Places:
 
 @dataclass(slots=True)
 class Rows:
-    """Per-row sums that are compared at the end."""
+    """Values a row, [tokens,h] a chunk in the order of the tokens."""
 
     parts: list[Tensor] = field(default_factory=list)
 
     def add(self, values: Tensor) -> None:
-        self.parts.append(values.flatten())
+        self.parts.append(values)
 
     def all(self) -> Tensor:
+        """[s,h]"""
         return torch.cat(self.parts)

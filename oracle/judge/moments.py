@@ -2,7 +2,7 @@
 
 With p the softmax weights of a query over its keys, and v their values::
 
-    out = sum p v        B1 = sum p |v|        B2 = sqrt(sum p^2 v^2)
+    out = sum p v        B1 = sqrt(sum p v^2) >= sum p |v|        B2 = sqrt(sum p^2 v^2)
 
 B1 bounds an error that every key shares, B2 one that is independent from key to key: rounding P to bf16 is the second
 kind, unless many keys have the same score and so the same rounding error. ``coherence`` measures that: the chance that
@@ -58,19 +58,19 @@ class Moments:
     """[x,m,v] its value."""
     mean_value: Tensor
     """[x,m,v] unweighted mean of the values that are seen."""
-    value_max: Tensor
-    """[x,1,v] largest |value|."""
+    value_max: Tensor | None
+    """[x,1,v] largest |value|; only where P may underflow."""
 
     @property
     def empty(self) -> Tensor:
         return self.seen == 0
 
 
-def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Moments:
+def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None, *, underflow: bool = False) -> Moments:
     """Exact answer and budget sums of one chunk.
 
     ``cell`` is the unit roundoff of the declared probabilities. ``sink`` [h] attenuates the answer by
-    exp(lse) / (exp(lse) + exp(sink)) and leaves the LSE.
+    exp(lse) / (exp(lse) + exp(sink)) and leaves the LSE. ``underflow``: P has a format that small weights leave.
     """
     chunk = _at_least_one_key(chunk)
     p, lse = probabilities(chunk, scale)
@@ -84,13 +84,14 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Mom
     top, heaviest = p.max(-1)
     top_value = values[torch.arange(p.shape[0], device=p.device)[:, None], heaviest]
     p2 = p.square()
-    trace = (p2 @ size2)[..., 0]
+    mean_square, b2_square = (torch.cat((p, p2), -2) @ square).tensor_split(2, -2)
+    trace = b2_square.sum(-1)
     wide = (torch.ones_like(lse) if sink is None else sink_share(lse, sink))[..., None]
     return Moments(
         out=out * wide,
         lse=lse,
-        b1=(p @ values.abs()) * wide,
-        b2=(p2 @ square).sqrt() * wide,
+        b1=mean_square.sqrt() * wide,
+        b2=b2_square.sqrt() * wide,
         weight2=p2.sum(-1),
         spread=(p2.square() @ size2.square())[..., 0] / trace.square().clamp_min(1e-300),
         coherence=_coherence(p, cell),
@@ -101,7 +102,7 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None) -> Mom
         top=top,
         top_value=top_value * wide,
         mean_value=(chunk.allowed.to(p.dtype) @ values) / seen.clamp_min(1)[..., None],
-        value_max=values.abs().amax(-2, keepdim=True),
+        value_max=values.abs().amax(-2, keepdim=True) if underflow else None,
     )
 
 

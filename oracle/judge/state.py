@@ -9,10 +9,13 @@ import torch
 from .evidence import Peak, Places, Rows
 from .tally import Sums
 
+#: What is kept a row: the four numbers of its quadratic form, its coherent part, and its signed sums.
+ROWS = ("observed", "trace", "frobenius2", "norm", "coherent", "signed", "sizes", "known", "drift")
+
 
 @dataclass(slots=True)
 class State:
-    """Largest ratios with their places, axes that were hit, sums by group, and signed sums by row."""
+    """Largest ratios with their places, axes that were hit, and sums by row and by column."""
 
     shape: tuple[int, int, int]
     """s, h, v"""
@@ -28,19 +31,14 @@ class State:
     deviation: Peak = field(default_factory=Peak)
     certain: Peak = field(default_factory=Peak)
     lse: Peak = field(default_factory=Peak)
-    row: Peak = field(default_factory=Peak)
-    row_exponent: Peak = field(default_factory=Peak)
-    query: Peak = field(default_factory=Peak)
-    query_exponent: Peak = field(default_factory=Peak)
-    heads: Sums | None = None
+    rows: dict[str, Rows] = field(default_factory=lambda: {name: Rows() for name in ROWS})
     columns: Sums | None = None
-    total: Sums | None = None
-    signed: Rows = field(default_factory=Rows)
-    sizes: Rows = field(default_factory=Rows)
-    known: Rows = field(default_factory=Rows)
-    drift: Rows = field(default_factory=Rows)
     mutants: dict[str, bool] = field(default_factory=dict)
     """Name of a wrong answer: whether it was rejected."""
+
+    def row_sums(self) -> Sums:
+        """The quadratic forms of all rows [s,h]."""
+        return Sums(*(self.rows[name].all() for name in ("observed", "trace", "frobenius2", "norm")))
 
     @classmethod
     def of(cls, shape: tuple[int, int, int], device: torch.device, *, z: float, x: float) -> State:

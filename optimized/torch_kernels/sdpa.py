@@ -47,6 +47,8 @@ def _flash_cpu(
 def _flash_cuda(
     q: Tensor, k: Tensor, v: Tensor, seen: Tensor | bool | None, scale: float
 ) -> tuple[Tensor, Tensor | None]:
+    if isinstance(seen, Tensor):
+        raise ValueError("the CUDA flash kernel takes no mask; expected a causal square or no causality")
     out, lse, *_ = torch.ops.aten._scaled_dot_product_flash_attention(q, k, v, 0.0, seen is True, False, scale=scale)
     return out, lse
 

@@ -70,11 +70,18 @@ def _no_empty_query(facts: Facts) -> str | None:
     return None
 
 
+def _square(facts: Facts) -> str | None:
+    """These kernels take no mask, and their causal diagonal is bottom-right only where both corners are the same."""
+    if facts["causal"] and facts["q_lens"] != facts["k_lens"]:
+        return "this backend is causal for requests with as many keys as queries only"
+    return None
+
+
 def flash_cuda(facts: Facts) -> str | None:
     reason = _cuda(facts) or _same_dims(facts) or _no_empty_query(facts)
     if reason is None and (facts["d"] > 256 or facts["d"] % 8):
         return f"this backend needs a head dim of at most 256 that 8 divides, got {facts['d']}"
-    return reason
+    return reason or _square(facts)
 
 
 def efficient(facts: Facts) -> str | None:
@@ -85,12 +92,14 @@ def efficient(facts: Facts) -> str | None:
 
 
 def cudnn(facts: Facts) -> str | None:
-    reason = _cuda(facts) or _same_dims(facts) or _no_empty_query(facts)
-    if reason is None and (facts["d"] > 128 or facts["d"] % 8):
-        return f"this backend needs a head dim of at most 128 that 8 divides, got {facts['d']}"
-    if reason is None and facts["causal"] and facts["q_lens"] != facts["k_lens"]:
-        return "this backend is causal for requests with as many keys as queries only"
-    return reason
+    reason = _cuda(facts) or _no_empty_query(facts)
+    if reason is not None:
+        return reason
+    # Hopper's kernels take 192/128 and 256/256 (seen on an H200 with torch 2.11); before it cuDNN stops at 128.
+    most = 256 if facts["capability"] >= (9, 0) else 128
+    if max(facts["d"], facts["v"]) > most or facts["d"] % 8 or facts["v"] % 8:
+        return f"this backend needs head dims of at most {most} that 8 divides, got {facts['d']} and {facts['v']}"
+    return _square(facts)
 
 
 def flex(facts: Facts) -> str | None:

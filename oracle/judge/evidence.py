@@ -21,17 +21,18 @@ class Peak:
         if not values.numel():
             return
         flat = values.flatten()
-        place = flat.argmax()
-        self.values.append(flat[place])
-        self.beside.append(tuple(tensor.flatten()[place] for tensor in beside))
+        place = flat.argmax().view(1)
+        # Not flat[place]: indexing with a scalar waits for the device and keeps the whole tensor alive in a view.
+        self.values.append(flat.index_select(0, place))
+        self.beside.append(tuple(tensor.expand_as(values).flatten().index_select(0, place) for tensor in beside))
 
     def number(self) -> float:
         """The largest value; 0 if there was none. NaN counts as largest."""
-        return float(torch.stack(self.values).max()) if self.values else 0.0
+        return float(torch.cat(self.values).max()) if self.values else 0.0
 
     def entries(self) -> list[float]:
         """What stood beside the largest value."""
-        place = int(torch.stack(self.values).argmax())
+        place = int(torch.cat(self.values).argmax())
         return [float(entry) for entry in self.beside[place]]
 
 

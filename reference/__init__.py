@@ -17,3 +17,44 @@ Ragged batches are packed; ``cu_q`` and ``cu_k`` are int32 prefix sums [b+1]. Ev
 ``(out, lse)`` with ``lse`` the natural logarithm of the softmax denominator. A query with no key has
 ``out = 0`` and ``lse = -inf``.
 """
+
+from .chunks import CHUNK_ELEMENTS, Chunk
+from .dense_mha import dense_chunks, dense_mha
+from .indexer_scores import indexer_chunks, indexer_scores
+from .masked_mha import masked_chunks, masked_mha
+from .merge_lse import merge_lse
+from .mla import absorb_query, project_output, softmax_scale, split_kv_b, up_project
+from .rope import Yarn, rope_frequencies, rope_tables, rotate_halves, rotate_interleaved, yarn_mscale
+from .softmax import attend, probabilities, weighted_sum
+from .sparse_mqa import sink_share, sparse_chunks, sparse_mqa
+from .topk_select import topk_select
+
+__all__ = [
+    "CHUNK_ELEMENTS",
+    "Chunk",
+    "Yarn",
+    "absorb_query",
+    "attend",
+    "dense_chunks",
+    "dense_mha",
+    "indexer_chunks",
+    "indexer_scores",
+    "masked_chunks",
+    "masked_mha",
+    "merge_lse",
+    "probabilities",
+    "project_output",
+    "rope_frequencies",
+    "rope_tables",
+    "rotate_halves",
+    "rotate_interleaved",
+    "sink_share",
+    "softmax_scale",
+    "sparse_chunks",
+    "sparse_mqa",
+    "split_kv_b",
+    "topk_select",
+    "up_project",
+    "weighted_sum",
+    "yarn_mscale",
+]

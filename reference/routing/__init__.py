@@ -9,11 +9,12 @@ reads its selection and only dense MHA makes it dead.
 
 from .batch import Batch, Request
 from .capability import dense_capability, prefill_backend, use_dense_mha
+from .choice import Route, choose_route
 from .chunks import ContextChunk, dcp_rows, longest_chunk, plan_chunks
 from .decision import Decision
 from .deployment import Deployment
 from .masked import masked_gate, masked_policy
-from .route import ORDER, Route, StepRoute, classify, context_plan, decide_route, decide_skip
+from .route import ORDER, StepRoute, classify, context_plan, decide_route, decide_skip
 from .rules import Gate, Interval, MaskWorkspace, Rules, TableKey, TableRow, Threshold, interval_fault
 from .skip import LayerKind, Mode, skip_binding, skip_indexer
 from .split import Split, decode_threshold, indexer_threshold, split_batch
@@ -46,6 +47,7 @@ __all__ = [
     "TableKey",
     "TableRow",
     "Threshold",
+    "choose_route",
     "classify",
     "context_buffer_rows",
     "context_plan",

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
-from typing import Literal
 
 from .batch import Batch
 from .capability import prefill_backend, use_dense_mha
+from .choice import Route, choose_route
 from .chunks import ContextChunk, dcp_rows, longest_chunk, plan_chunks
 from .decision import Decision
 from .deployment import Deployment
@@ -17,8 +17,6 @@ from .skip import LayerKind, Mode, skip_binding, skip_indexer
 from .split import Split, decode_threshold, split_batch, threshold_entry
 from .workspace import context_rows, workspace_guard
 
-#: What prefill tokens run as; decode tokens always run as sparse MQA. ``none``: the batch has no prefill.
-Route = Literal["dense_mha", "masked_mha", "sparse_mqa", "none"]
 #: The indexer comes first because masked MHA reads its selection; a captured selection must be ready before the branch.
 ORDER = ("index", "ready", "route", "attend")
 
@@ -68,7 +66,16 @@ def decide_route(rules: Rules, deployment: Deployment, batch: Batch) -> StepRout
     query_len, seq_len = cut.prefill_max_query_len, cut.prefill_max_seq_len
     policy = masked_policy(rules, deployment, query_len=query_len, seq_len=seq_len, has_context=cut.has_context)
     guard = workspace_guard(rules, len(cut.prefills), query_len, longest_chunk(chunks))
-    route = _choose(deployment, cut, backend=backend, dense=dense, gate=gate, policy=policy, guard=guard)
+    route = choose_route(
+        deployment,
+        num_prefills=len(cut.prefills),
+        longest=seq_len,
+        backend=backend,
+        dense=dense,
+        gate=gate,
+        policy=policy,
+        guard=guard,
+    )
     return StepRoute(
         threshold=threshold,
         split=split,
@@ -79,38 +86,6 @@ def decide_route(rules: Rules, deployment: Deployment, batch: Batch) -> StepRout
         guard=guard,
         route=route,
     )
-
-
-def _choose(
-    deployment: Deployment,
-    split: Split,
-    *,
-    backend: Decision[bool],
-    dense: Decision[bool],
-    gate: Decision[bool],
-    policy: Decision[bool],
-    guard: Decision[bool],
-) -> Decision[Route]:
-    if not split.prefills:
-        return Decision("none", ("every request counts as decode",))
-    if not backend.value:
-        return Decision("sparse_mqa", backend.reasons)
-    if deployment.force_mqa:
-        return Decision("sparse_mqa", ("sparse_mla_force_mqa",))
-    if deployment.hisparse:
-        return Decision("sparse_mqa", ("HiSparse",))
-    if dense.value:
-        return Decision("dense_mha", dense.reasons)
-    # The branch itself tests the length again, not the flag, so a short batch refused dense would not be masked.
-    refused = [*dense.reasons]
-    if deployment.dcp > 1:
-        return Decision("sparse_mqa", (*refused, f"DCP {deployment.dcp}: no masked MHA"))
-    for decision in (gate, policy, guard):
-        if not decision.value:
-            return Decision("sparse_mqa", (*refused, *decision.reasons))
-    if split.prefill_max_seq_len <= deployment.index_topk:
-        return Decision("dense_mha", (*refused, *policy.reasons, "short enough for every key to be selected"))
-    return Decision("masked_mha", (*refused, *gate.reasons, *policy.reasons, *guard.reasons))
 
 
 def decide_skip(

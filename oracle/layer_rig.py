@@ -14,6 +14,8 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from ..reference.dense_mha import dense_mha
+from ..reference.indexer_scores import indexer_scores
 from ..reference.layer import (
     IndexCache,
     LatentCache,
@@ -28,10 +30,24 @@ from ..reference.layer import (
     Trace,
     build_metadata,
 )
+from ..reference.masked_mha import masked_mha
+from ..reference.merge_lse import merge_lse
 from ..reference.rope import rope_tables, rotate_interleaved
 from ..reference.routing import Batch, Deployment, LayerKind, Mode, Request, Rules
+from ..reference.sparse_mqa import sparse_mqa
+from ..reference.topk_select import topk_select
 from .layer_contract import LayerUnderTest, Monitor
 from .layer_evidence import Violation
+
+#: Every operator of a layer, by the reference.
+REFERENCE_OPERATORS: Operators = {
+    "dense_mha": dense_mha,
+    "masked_mha": masked_mha,
+    "sparse_mqa": sparse_mqa,
+    "indexer_scores": indexer_scores,
+    "topk_select": topk_select,
+    "merge_lse": merge_lse,
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +94,9 @@ class Rig:
         self,
         rules: Rules,
         deployment: Deployment,
-        operators: Operators,
         sizes: RigSizes | None = None,
         *,
+        operators: Operators = REFERENCE_OPERATORS,
         make: Callable[[Parts], LayerUnderTest] = SparseMLALayer,
     ) -> None:
         self.rules, self.deployment = rules, deployment
@@ -102,7 +118,9 @@ class Rig:
         alter: Callable[[StepMetadata], StepMetadata] = lambda metadata: metadata,
     ) -> StepResult:
         """Run (request, new tokens) pairs through all layers; ``alter`` stands for a faulty metadata builder."""
-        requests = [Request(count, self.lengths.get(number, 0), not decoding) for number, count in queries]
+        requests = [
+            Request(count, self.lengths.get(number, 0), False if decoding else None) for number, count in queries
+        ]
         self.clock += 1
         scheduled = StepBatch(step=self.clock, ids=tuple(number for number, _ in queries), batch=Batch(tuple(requests)))
         step = scheduled.arranged(self.rules, self.deployment)

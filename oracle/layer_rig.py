@@ -106,7 +106,7 @@ class Rig:
         self.lengths: dict[int, int] = {}
         self.clock = 0
         self.monitor = Monitor(rules, deployment)
-        self.layers = [make(self._parts(place, kind, operators)) for place, kind in enumerate(sizes.kinds)]
+        self.layers = [make(self.parts(place, kind, operators)) for place, kind in enumerate(sizes.kinds)]
 
     def step(
         self,
@@ -129,7 +129,9 @@ class Rig:
             self.lengths[number] = request.seq_len
         metadata = alter(self._metadata(step, mode, capturing))
         self.monitor.begin(step, metadata)
-        outputs = [self.monitor.run(layer, self.inputs(step, place)) for place, layer in enumerate(self.layers)]
+        outputs: list[Tensor] = []
+        for place, layer in enumerate(self.layers):
+            outputs.append(self.monitor.run(layer, self.inputs(step, place, outputs)))
         traces = tuple(self.monitor.traces)
         return StepResult(
             step=step, metadata=metadata, outputs=tuple(outputs), traces=traces, violations=self.monitor.end()
@@ -140,8 +142,11 @@ class Rig:
         self.pages.release(request)
         del self.lengths[request]
 
-    def inputs(self, step: StepBatch, place: int) -> LayerInputs:
-        """The inputs of a layer for every token of a step."""
+    def inputs(self, step: StepBatch, place: int, outputs: Sequence[Tensor] = ()) -> LayerInputs:
+        """The inputs of a layer for every token of a step.
+
+        Random here, whatever the layers before gave; a rig that is a model computes them from ``outputs``.
+        """
         spans = [
             self.sequence(number, place, request.context_len, request.seq_len)
             for number, request in zip(step.ids, step.batch.requests, strict=True)
@@ -179,7 +184,8 @@ class Rig:
             device=self.sizes.device,
         )
 
-    def _parts(self, place: int, kind: LayerKind, operators: Operators) -> Parts:
+    def parts(self, place: int, kind: LayerKind, operators: Operators) -> Parts:
+        """A layer with random weights; a rig that is a model sets its own."""
         dims, sizes = self.deployment, self.sizes
         generator = torch.Generator().manual_seed(7919 * sizes.seed + place)
         draw = partial(torch.randn, generator=generator, dtype=torch.float64)

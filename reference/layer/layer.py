@@ -24,6 +24,8 @@ from .query import PreparedQuery, Query, mha_query, prepare_query
 from .trace import Trace
 from .writes import write_caches
 
+MHA = ("dense_mha", "masked_mha")
+
 
 class SparseMLALayer:
     """One layer; its state are the caches and the shared buffer of its parts."""
@@ -57,12 +59,9 @@ class SparseMLALayer:
 
     def must_absorb(self, metadata: StepMetadata) -> bool:
         """Whether the MQA query is made for every token: always in a graph, whose replays may take another route."""
-        if metadata.mode == "FULL" or metadata.capturing or not self.parts.has_mha:
+        if metadata.mode == "FULL" or metadata.capturing or need(metadata, "num_decode_tokens"):
             return True
-        return need(metadata, "num_decode_tokens") > 0 or self.route(metadata, self._new_trace(metadata)).value in (
-            "none",
-            "sparse_mqa",
-        )
+        return self.route(metadata, self._new_trace(metadata)).value not in MHA
 
     def prepare(self, inputs: LayerInputs, positions: Tensor, *, absorb: bool) -> PreparedQuery:
         parts = self.parts
@@ -76,7 +75,7 @@ class SparseMLALayer:
     def route(self, metadata: StepMetadata, trace: Trace) -> Decision[Route]:
         """The branch of the prefill tokens; a layer without an MHA branch runs sparse MQA whatever was decided."""
         decided = dispatch(self.parts.rules, self.parts.deployment, metadata, trace)
-        if decided.value in ("dense_mha", "masked_mha") and not self.parts.has_mha:
+        if decided.value in MHA and not self.parts.has_mha:
             return Decision("sparse_mqa", (*decided.reasons, "but this layer has no MHA branch"))
         return decided
 
@@ -90,7 +89,7 @@ class SparseMLALayer:
         trace: Trace,
     ) -> Tensor:
         total, cut = len(inputs.q), len(inputs.q)
-        if route in ("dense_mha", "masked_mha"):
+        if route in MHA:
             cut = need(metadata, "num_decode_tokens")
         outs = []
         if cut:

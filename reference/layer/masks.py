@@ -40,5 +40,5 @@ def build_mask(
 def pack_bits(bits: Tensor) -> Tensor:
     """int32 words [x, w] of bool [x, 32 w], least significant bit first."""
     weights = 1 << torch.arange(WORD_BITS, dtype=torch.int64, device=bits.device)
-    packed = (bits.unflatten(-1, (bits.shape[-1] // WORD_BITS, WORD_BITS)) * weights).sum(-1)
+    packed = (bits.reshape(len(bits), bits.shape[1] // WORD_BITS, WORD_BITS) * weights).sum(-1)
     return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)

@@ -183,6 +183,13 @@ def test_e4m3_indexer_keys_carry_their_scales(rules: Rules, deployment: Deployme
     assert shared > 0.9 * sum(len(set(row.tolist())) for row in read[0])
 
 
+def test_a_draft_layer_never_skips(rules: Rules, deployment: Deployment) -> None:
+    result = Rig(rules, deployment, RigSizes(kinds=("full", "mtp"))).step([(1, 8), (2, 5), (3, 3)])
+    assert result.violations == ()
+    scored = [any(getattr(e, "operator", "") == "topk_select" for e in trace.events) for trace in result.traces]
+    assert scored == [False, True]
+
+
 def test_a_dummy_run_touches_nothing(rules: Rules, deployment: Deployment) -> None:
     rig = Rig(rules, deployment, SIZES)
     result = rig.step([(1, 8), (2, 5), (3, 3)])

@@ -88,9 +88,8 @@ class SparseMLALayer:
         route: Route,
         trace: Trace,
     ) -> Tensor:
-        total, cut = len(inputs.q), len(inputs.q)
-        if route in MHA:
-            cut = need(metadata, "num_decode_tokens")
+        total = len(inputs.q)
+        cut = need(metadata, "num_decode_tokens") if route in MHA else total
         outs = []
         if cut:
             outs.append(attend_mqa(self.parts, self.mqa_query(prepared).rows(0, cut), metadata, (0, cut), trace))

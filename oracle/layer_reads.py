@@ -1,0 +1,146 @@
+"""The rules of the layer contract about what is read: selections and cached rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from ..reference.layer import STAMPS, BufferRead, CacheRead, SkipDecided, Trace
+from .layer_evidence import Evidence, Violation
+
+
+def topk_computed(evidence: Evidence) -> Iterator[Violation]:
+    """Every row that sparse or masked attention reads was selected in this step, by the layer it shares with."""
+    source = evidence.source
+    name = source.layer if source else "no layer"
+    said = f"the indexer of {name} {_did(source)}"
+    for read in evidence.events(BufferRead):
+        fresh = (read.steps == evidence.step.step) & (read.stamps == STAMPS.index("topk"))
+        if source is not None:
+            fresh &= read.layers == source.position
+        else:
+            fresh &= False
+        stale = (~fresh).nonzero().flatten()
+        if len(stale):
+            row = int(stale[0])
+            stamp = STAMPS[int(read.stamps[row])]
+            whence = f"last written ({stamp}) in step {int(read.steps[row])} by layer {int(read.layers[row])}"
+            did = f"{read.reader} of {evidence.trace.layer} reads rows {whence}"
+            yield evidence.violation("topk-computed", said, did, stale + read.tokens[0])
+
+
+def _did(source: Trace | None) -> str:
+    if source is None:
+        return "did not run"
+    for event in source.events:
+        if isinstance(event, SkipDecided):
+            reasons = "; ".join(event.decision.reasons)
+            return f"{'skipped' if event.decision.value else 'scored'} ({reasons})"
+    return "decided nothing"
+
+
+def selection_valid(evidence: Evidence) -> Iterator[Violation]:
+    """A fresh row holds min(length, k) distinct positions of its own past; -1 stands only where those run out."""
+    _, positions = evidence.owners()
+    for read in evidence.events(BufferRead):
+        seen = positions[slice(*read.tokens)].to(read.indices.device) + 1
+        indices, topk = read.indices, read.indices.shape[1]
+        fresh = (read.stamps == STAMPS.index("topk")).to(indices.device)
+        valid = (indices >= 0).sum(1)
+        wanted = seen.clamp_max(topk)
+        found = {
+            "minus-one": (valid != wanted, f"min(length, {topk}) selections are not -1"),
+            "selection": (
+                (indices >= seen[:, None]).any(1) | (indices < -1).any(1),
+                "selections are positions that the query may see",
+            ),
+            "duplicate": (_repeats(indices), "selections are distinct"),
+        }
+        for rule, (broken, said) in found.items():
+            rows = (broken & fresh).nonzero().flatten()
+            if len(rows):
+                row = int(rows[0])
+                did = f"row {row + read.tokens[0]} of length {int(seen[row])} holds {_spell(indices[row])}"
+                yield evidence.violation(rule, said, did, rows.cpu() + read.tokens[0])
+
+
+def _repeats(indices: Tensor) -> Tensor:
+    ordered = indices.sort(1).values
+    return ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
+
+
+def _spell(row: Tensor) -> str:
+    head: list[int] = row[:6].tolist()
+    return f"{head}{' …' if len(row) > 6 else ''} with {int((row == -1).sum())} times -1"
+
+
+def rows_own(evidence: Evidence) -> Iterator[Violation]:
+    """Nothing is read that belongs to another request: neither a selection nor a cached row."""
+    owner, positions = evidence.owners()
+    for read in evidence.events(BufferRead):
+        mine = read.requests == owner[slice(*read.tokens)]
+        foreign = (~mine & (read.requests >= 0)).nonzero().flatten()
+        if len(foreign):
+            row = int(foreign[0])
+            said = f"row {row + read.tokens[0]} belongs to request {int(owner[row + read.tokens[0]])}"
+            did = f"{read.reader} reads a selection made for request {int(read.requests[row])}"
+            yield evidence.violation("foreign-row", said, did, foreign + read.tokens[0])
+    selections = {(read.reader, read.tokens): read.indices for read in evidence.events(BufferRead)}
+    for cached in evidence.events(CacheRead):
+        if cached.slots.dim() == 2:
+            selected = selections.get((cached.reader, cached.tokens))
+            yield from _selected_rows(evidence, cached, owner, positions, selected)
+
+
+def _selected_rows(
+    evidence: Evidence, read: CacheRead, owner: Tensor, positions: Tensor, selected: Tensor | None
+) -> Iterator[Violation]:
+    """Rows [s, k] of a sparse reader: the query's own request, its past, and the position that was selected."""
+    device, rows = read.slots.device, slice(*read.tokens)
+    used = read.slots >= 0
+    foreign = used & (read.requests != owner[rows].to(device)[:, None])
+    future = used & ~foreign & (read.positions > positions[rows].to(device)[:, None])
+    checks = [
+        (
+            "foreign-row",
+            foreign,
+            "a query reads cache rows of its own request",
+            "it reads rows of another or of nobody",
+        ),
+        ("causal", future, "a query reads its own past", "it reads rows of later tokens"),
+    ]
+    if selected is not None:
+        fresh = (selected >= 0) & (selected <= positions[rows].to(device)[:, None])
+        other = fresh & ~foreign & (~used | (read.positions != selected))
+        checks.append(("index-space", other, "the row of the selected position is read", "it reads another row"))
+    for rule, broken, said, did in checks:
+        bad = broken.any(1).nonzero().flatten().cpu()
+        if len(bad):
+            yield evidence.violation(rule, said, f"{read.reader}: {did}", bad + read.tokens[0])
+
+
+def gathered_whole(evidence: Evidence) -> Iterator[Violation]:
+    """Keys gathered for whole requests are theirs, each exactly once: all for the indexer, the context for MHA."""
+    requests = list(zip(evidence.step.ids, evidence.step.batch.requests, strict=True))
+    decodes = len(evidence.route.split.value.decodes)
+    wanted = {
+        "indexer_scores": {number: request.seq_len for number, request in requests},
+        "context": {number: request.context_len for number, request in requests[decodes:]},
+    }
+    for reader, lengths in wanted.items():
+        reads = [read for read in evidence.events(CacheRead) if read.reader == reader]
+        if not reads and (reader == "indexer_scores" or not evidence.calls("dense_mha", "masked_mha")):
+            continue
+        owners = torch.cat([read.requests.cpu() for read in reads] or [torch.empty(0, dtype=torch.int32)])
+        positions = torch.cat([read.positions.cpu() for read in reads] or [torch.empty(0, dtype=torch.int32)])
+        foreign = ~torch.isin(owners, torch.tensor(list(lengths), dtype=owners.dtype))
+        if bool(foreign.any()):
+            did = f"{reader} gathers {int(foreign.sum())} rows of others or of nobody"
+            yield evidence.violation("foreign-row", "keys of the requests in question are gathered", did)
+        for number, length in lengths.items():
+            found = positions[owners == number].sort().values
+            if not torch.equal(found.long(), torch.arange(length)):
+                said = f"{length} keys of request {number} are gathered, each once"
+                yield evidence.violation("gather", said, f"{reader} gathers {len(found)}")

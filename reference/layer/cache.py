@@ -1,0 +1,112 @@
+"""Paged caches: the latent rows of the attention and the keys of the indexer, with the owner of every row.
+
+The token at position p of a request lies in page ``block_table[request, p // block_size]``, row ``p % block_size``.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from .events import CacheRead, CacheWrite, Range
+from .trace import Trace
+
+E4M3_MAX = 448.0
+
+
+class PagedCache:
+    """Rows [n, width] in pages of ``block_size``; who wrote each row is kept beside it."""
+
+    name: Literal["latent", "index"]
+
+    def __init__(
+        self, blocks: int, block_size: int, width: int, dtype: torch.dtype, device: torch.device | str
+    ) -> None:
+        rows = blocks * block_size
+        self.block_size = block_size
+        self.values = torch.zeros(rows, width, device=device).to(dtype)
+        self.owners = torch.full((rows,), -1, dtype=torch.int32, device=device)
+        self.positions = torch.full((rows,), -1, dtype=torch.int32, device=device)
+
+    def _claim(self, slots: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> tuple[Tensor, Tensor]:
+        """Mark the rows as written; the tokens that are not padding, and their rows."""
+        kept = (slots >= 0).nonzero().flatten()
+        rows = slots[kept]
+        self.owners[rows] = requests[kept].to(self.owners)
+        self.positions[rows] = positions[kept].to(self.positions)
+        trace.events.append(CacheWrite(self.name, slots.clone()))
+        return kept, rows
+
+    def note_read(self, slots: Tensor, tokens: Range, reader: str, trace: Trace) -> None:
+        """Record which rows a reader saw and whose they were."""
+        valid = (slots >= 0) & (slots < len(self.owners))
+        rows = torch.where(valid, slots, 0).long()
+        owners = torch.where(valid, self.owners[rows], -1)
+        positions = torch.where(valid, self.positions[rows], -1)
+        trace.events.append(CacheRead(self.name, reader, tokens, slots.clone(), owners, positions))
+
+
+class LatentCache(PagedCache):
+    """Rows cat(kv_c, k_pe) [n, c+r], in a float dtype or in plain e4m3 with one scale: value = code * k_scale."""
+
+    name = "latent"
+
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        width: int,
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        k_scale: float = 1.0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(blocks, block_size, width, dtype, device)
+        self.k_scale = k_scale
+
+    @property
+    def quantized(self) -> bool:
+        return self.values.element_size() == 1
+
+    def write(self, slots: Tensor, latents: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
+        """Store the latents [s, c+r] of new tokens; ``slots`` int64 [s], -1 for padding."""
+        kept, rows = self._claim(slots, requests, positions, trace)
+        latents = latents[kept]
+        if self.quantized:
+            latents = (latents / self.k_scale).clamp(-E4M3_MAX, E4M3_MAX)
+        self.values[rows] = latents.to(self.values.dtype)
+
+    def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
+        """Dequantised rows [x, c+r], all of them for None."""
+        values = (self.values if slots is None else self.values[slots]).to(dtype)
+        return values * self.k_scale if self.quantized else values
+
+
+class IndexCache(PagedCache):
+    """One key [n, e] a token for the indexer; e4m3 keys carry a power-of-two scale each, others a scale of 1."""
+
+    name = "index"
+
+    def __init__(
+        self,
+        blocks: int,
+        block_size: int,
+        width: int,
+        *,
+        dtype: torch.dtype = torch.bfloat16,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        super().__init__(blocks, block_size, width, dtype, device)
+        self.scales = torch.ones(len(self.values), dtype=torch.float32, device=device)
+
+    def write(self, slots: Tensor, keys: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
+        """Store the keys [s, e]: scale = 2^ceil(log2(max(amax, 1e-4) / 448)), as DeepGEMM's e8m0 scales."""
+        kept, rows = self._claim(slots, requests, positions, trace)
+        keys = keys[kept]
+        if self.values.element_size() == 1:
+            scales = torch.exp2(torch.ceil(torch.log2(keys.abs().amax(-1).float().clamp_min(1e-4) / E4M3_MAX)))
+            self.scales[rows] = scales
+            keys = keys / scales[:, None]
+        self.values[rows] = keys.to(self.values.dtype)

@@ -1,0 +1,62 @@
+"""The sparse branch: absorbed queries over the cache rows that the indexer selected."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..mla import project_output
+from .events import OperatorCall, Range
+from .metadata import StepMetadata, need
+from .pages import to_slots
+from .parts import Parts
+from .query import Query
+from .trace import Trace
+
+
+def attend_mqa(parts: Parts, query: Query, metadata: StepMetadata, tokens: Range, trace: Trace) -> Tensor:
+    """Output [s, h, v] of the query tokens ``tokens``; ``query`` holds their rows only.
+
+    Under DCP every rank attends to the keys that it keeps and the partials are merged by their LSE; under PCP the ranks
+    take the queries in turn. Ranks are simulated one after the other.
+    """
+    selected = parts.buffer.read(tokens, "sparse_mqa", trace)
+    slots = to_slots(
+        need(metadata, "block_table"),
+        need(metadata, "request_rows")[slice(*tokens)][:, None],
+        selected,
+        parts.latent.block_size,
+    )
+    parts.latent.note_read(slots, tokens, "sparse_mqa", trace)
+    trace.events.append(OperatorCall("sparse_mqa", tokens, query.form))
+    parts_of_rank = torch.arange(len(slots), device=slots.device).tensor_split(parts.deployment.pcp)
+    outs = [
+        _ranked(parts, query.tensor[rows], selected[rows], slots[rows], query.form.packed) for rows in parts_of_rank
+    ]
+    return project_output(torch.cat(outs), parts.w_uv)
+
+
+def _ranked(parts: Parts, q: Tensor, selected: Tensor, slots: Tensor, packed: bool) -> Tensor:
+    """Latent output [s, h, c] merged over the context-parallel ranks that keep the keys."""
+    dcp, interleave = parts.deployment.dcp, parts.deployment.cp_interleave
+    out, lse = _call(
+        parts, q, torch.where(selected.div(interleave, rounding_mode="floor") % dcp == 0, slots, -1), packed
+    )
+    for rank in range(1, dcp):
+        owned = selected.div(interleave, rounding_mode="floor") % dcp == rank
+        partial = _call(parts, q, torch.where(owned, slots, -1), packed)
+        out, lse = parts.operators["merge_lse"](out_a=out, lse_a=lse, out_b=partial[0], lse_b=partial[1])
+    return out
+
+
+def _call(parts: Parts, q: Tensor, slots: Tensor, packed: bool) -> tuple[Tensor, Tensor]:
+    """One kernel call; codes of an e4m3 query and cache are used as they are, their scales folded in and out."""
+    cache, scale = parts.latent, parts.scale
+    kv = cache.values if packed else cache.rows(None, q.dtype)
+    if packed:
+        assert parts.q_scale is not None
+        scale *= parts.q_scale * cache.k_scale
+    out, lse = parts.operators["sparse_mqa"](
+        q=q, kv=kv, indices=slots.int(), scale=scale, value_dim=parts.deployment.kv_lora_rank
+    )
+    return (out * cache.k_scale if packed else out), lse

@@ -1,0 +1,49 @@
+"""Which pages a request holds, and how positions become rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+class Pages:
+    """A pool of ``blocks`` pages of ``block_size`` rows, handed out lowest first."""
+
+    def __init__(self, blocks: int, block_size: int) -> None:
+        self.block_size = block_size
+        self.free = list(range(blocks))
+        self.held: dict[int, list[int]] = {}
+
+    def reserve(self, request: int, tokens: int) -> None:
+        """Make sure that a request holds pages for ``tokens`` tokens. Raises ValueError if the pool is exhausted."""
+        held = self.held.setdefault(request, [])
+        missing = -(-tokens // self.block_size) - len(held)
+        if missing > len(self.free):
+            raise ValueError(f"pages: expected {missing} free pages for request {request}, got {len(self.free)}")
+        held += [self.free.pop(0) for _ in range(missing)]
+
+    def release(self, request: int) -> None:
+        """Give back the pages of a request that ended or was preempted; their contents stay as they are."""
+        self.free = sorted(self.free + self.held.pop(request))
+
+    def table(self, requests: Sequence[int]) -> Tensor:
+        """Block table int32 [b, most pages], -1 where a request holds fewer."""
+        most = max(len(self.held[request]) for request in requests)
+        rows = [self.held[request] + [-1] * (most - len(self.held[request])) for request in requests]
+        return torch.tensor(rows, dtype=torch.int32)
+
+
+def to_slots(block_table: Tensor, requests: Tensor, positions: Tensor, block_size: int) -> Tensor:
+    """Rows int64 of request-local positions; -1 where the position is negative or its page is not held.
+
+    ``requests`` counts rows of ``block_table`` [b, m] and broadcasts against ``positions``: [s] and [s], or [s, 1] and
+    [s, k]. Source: vLLM 0.33.0 ``vllm/v1/attention/backends/mla/sparse_utils.py``.
+    """
+    positions = positions.long()
+    page = positions.div(block_size, rounding_mode="floor")
+    held = (positions >= 0) & (page < block_table.shape[1])
+    requests = requests.long().expand_as(page)
+    block = block_table[requests, torch.where(held, page, 0)].long()
+    return torch.where(held & (block >= 0), block * block_size + positions.remainder(block_size), -1)

@@ -17,6 +17,8 @@ from .quantisation import QUANTISATION
 from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
+from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
 FAULTS: tuple[Fault, ...] = (
     *SOFTMAX,
@@ -33,4 +35,10 @@ FAULTS: tuple[Fault, ...] = (
     *TOPK,
     *STATE,
     *HARNESS,
+    *TRITON_DENSE,
+    *TRITON_MASKED,
+    *TRITON_SPARSE,
+    *TRITON_INDEXER,
+    *TRITON_TOPK,
+    *TRITON_MERGE,
 )

@@ -199,7 +199,8 @@ STATE = (
         "flashinfer#4014", "property", options=("sequence",), plant=remembering("sparse_mqa", _first("scale")),
     ),
     fault(
-        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "property", options=("sequence",),
+        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "property",
+        options=("sequence",),
         plant=remembering("masked_mha", _first("mask")),
     ),
     fault(
@@ -227,7 +228,8 @@ STATE = (
         plant=remembering("dense_mha", _accumulates),
     ),
     fault(
-        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "property", options=("sequence",),
+        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "property",
+        options=("sequence",),
         plant=remembering("merge_lse", _one_buffer),
     ),
     fault(

@@ -11,7 +11,6 @@ from torch import Tensor
 from .sites import SITES, Sites, split_evenly
 from .softmax import begin, finish, merge_splits, step
 
-
 #: Last visible key where nothing is causal: the request's length alone limits.
 EVERY_KEY = 2**31 - 1
 

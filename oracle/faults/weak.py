@@ -70,9 +70,8 @@ def flashmla(outputs: Sequence[Any], expected: Sequence[Tensor], inputs: Inputs)
         return False
     if len(expected) < 2:
         return True
-    return len(outputs) > 1 and (of_lse := _comparable(outputs[1:], expected[1:], {})) is not None and _near(
-        *of_lse, 1e-6, 2.01 / 65536
-    )
+    of_lse = _comparable(outputs[1:], expected[1:], {}) if len(outputs) > 1 else None
+    return of_lse is not None and _near(*of_lse, 1e-6, 2.01 / 65536)
 
 
 def flashinfer_bench(outputs: Sequence[Any], expected: Sequence[Tensor], inputs: Inputs) -> bool:
@@ -120,7 +119,7 @@ def _part(out: Tensor, weight: Tensor) -> Tensor:
 def _eager_scores(x: Inputs) -> Tensor:
     wide = torch.bfloat16 if x["q"].dtype.itemsize == 1 else x["q"].dtype
     dots = torch.einsum("sie,te->sit", x["q"].to(wide), x["k"].to(wide)).relu()
-    scores = torch.einsum("sit,si->st", dots, x["weights"].to(wide)).float() * x["k_scale"]
+    scores: Tensor = torch.einsum("sit,si->st", dots, x["weights"].to(wide)).float() * x["k_scale"]
     cols = torch.arange(x["k"].shape[0], device=scores.device)
     return scores.masked_fill((cols < x["ks"][:, None]) | (cols >= x["ke"][:, None]), -torch.inf)
 
@@ -141,7 +140,8 @@ def _eager_sparse(x: Inputs) -> Tensor:
     if x.get("sink") is None:
         return out
     lse = scores.float().masked_fill(~seen[:, None], -torch.inf).logsumexp(-1)
-    return out * torch.sigmoid(lse - x["sink"]).nan_to_num()[..., None].to(out.dtype)
+    kept: Tensor = torch.sigmoid(lse - x["sink"]).nan_to_num()[..., None].to(out.dtype)
+    return out * kept
 
 
 def _eager_dense(x: Inputs) -> Tensor:
@@ -169,11 +169,13 @@ def _comparable(outputs: Sequence[Any], expected: Sequence[Tensor], inputs: Inpu
     """
     x, y = outputs[0], expected[0]
     if "scores" in inputs:
-        x, y = _selected(x, inputs), _selected(y, inputs)
-        if x is None or y is None:
+        chosen, right = _selected(x, inputs), _selected(y, inputs)
+        if chosen is None or right is None:
             return None
+        x, y = chosen, right
+    x, y = x.double(), y.double()
     try:
-        x, y = torch.broadcast_tensors(x.double(), y.double())
+        x = x.expand_as(y)
     except RuntimeError:
         return None
     infinite = torch.isinf(y) | torch.isnan(y)
@@ -191,7 +193,8 @@ def _selected(indices: Tensor, inputs: Inputs) -> Tensor | None:
     if bool(((indices < -1) | (indices >= count)).any()):
         return None
     columns = (indices + ks[:, None]).clamp(0, max(scores.shape[1] - 1, 0))
-    return scores.gather(1, columns).masked_fill(indices < 0, -torch.inf).sort(descending=True).values
+    found: Tensor = scores.gather(1, columns).masked_fill(indices < 0, -torch.inf)
+    return found.sort(descending=True).values
 
 
 def _difference(x: Tensor, y: Tensor) -> float:

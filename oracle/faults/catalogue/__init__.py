@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..escapes import recorded
 from ..fault import Fault
 from .accumulate import ACCUMULATE
 from .bitmask import BITMASK
@@ -20,7 +23,7 @@ from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
-FAULTS: tuple[Fault, ...] = (
+_LISTED: tuple[Fault, ...] = (
     *SOFTMAX,
     *ACCUMULATE,
     *MASKS,
@@ -42,3 +45,6 @@ FAULTS: tuple[Fault, ...] = (
     *TRITON_TOPK,
     *TRITON_MERGE,
 )
+
+_ESCAPES = recorded()
+FAULTS: tuple[Fault, ...] = tuple(replace(fault, escapes=_ESCAPES.get(fault.name, ())) for fault in _LISTED)

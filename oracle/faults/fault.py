@@ -43,8 +43,8 @@ class Fault:
     options: tuple[str, ...] = ()
     """What a case must have for the fault to act: ``name`` for a case option, ``field=value`` for another field.
 
-    ``sequence`` asks for two calls in one process whose tensors have equal shapes and differ in every value, lengths
-    and scale included; the first answer must still be right after the second call.
+    ``sequence`` asks for two calls of one kernel on the same memory, every value changed in between: lengths (fewer
+    keys) and scale too. The first answer must still be right after the second call.
     """
     contract: Contract = SIMULATED
     """What the faulty kernel claims; ``host`` has its own."""

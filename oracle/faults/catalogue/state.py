@@ -36,7 +36,7 @@ def _first(*names: str) -> Any:
 def _stale_splits(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
     """Partial results of a larger earlier call are merged into this one."""
     out, lse = kernel(**inputs)
-    keys, before = int(inputs["k"].shape[0]), memory.get(str(out.shape))
+    keys, before = int(inputs["cu_k"][-1]), memory.get(str(out.shape))
     if before is None or before[0] <= keys:
         memory[str(out.shape)] = (keys, out.clone(), lse.clone())
         return out, lse

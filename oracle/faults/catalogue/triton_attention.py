@@ -293,7 +293,7 @@ TRITON_SPARSE = (
     ),
     edit(
         "triton-offset-product-in-int32", _SPARSE, _TILES,
-        "rows.to(tl.int64)[:, None] * stride", "rows[:, None] * stride",
-        "Row times stride is a 32-bit product.", "flashinfer#3130", "structure", ("hugerows",),
+        "rows.to(tl.int64)[:, None] * stride", "((rows[:, None] * stride) & 2147483647)",
+        "Row times stride keeps 31 bits: a stray read inside the cache.", "flashinfer#3130", "structure", ("hugerows",),
     ),
 )

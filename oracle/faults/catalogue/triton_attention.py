@@ -121,7 +121,7 @@ TRITON_DENSE = (
     edit(
         "triton-empty-row-nan", _DENSE, _TILES,
         "    total = tl.where(total == 0.0, 1.0, total)\n", "",
-        "A query with no key gets 0 / 0.", "flashinfer#3996", "structure", ("empty-rows",),
+        "A query with no key gets 0 / 0.", "flashinfer#3996", "structure", ("k<q",),
     ),
     edit(
         "triton-first-tiles-unvisited", _DENSE, _TILES,

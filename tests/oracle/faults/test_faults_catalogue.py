@@ -5,10 +5,13 @@ from collections import Counter
 
 import pytest
 
+from attnoracle.oracle.case import DTYPES, LAYOUTS
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.faults import FAULTS, fault
 from attnoracle.oracle.faults.fault import sited
 from attnoracle.oracle.faults.simulated import KERNELS
+from attnoracle.oracle.inputs.kinds import KINDS
+from attnoracle.oracle.inputs.options import OPTIONS
 
 #: Themes of public bug reports about sparse-MLA attention, and reports whose fault must be in the catalogue.
 REPORTED = {
@@ -64,6 +67,14 @@ def test_every_theme_of_public_reports_has_its_faults(theme):
 
 def test_a_source_names_a_public_report():
     assert [e.name for e in FAULTS if e.source and not re.search(r"#\d+$|^arXiv \d{4}\.\d{5}$", e.source)] == []
+
+
+def test_what_a_fault_needs_can_be_asked_of_a_case():
+    marks = {"sequence", "k=0", "k<q", "k>q", "k=topk", "k=topk+1", "requests=2", "requests=3", "heads=2", "heads=12"}
+    fields = {f"dtype={dtype}" for dtype in DTYPES} | {f"layout={layout}" for layout in LAYOUTS}
+    for entry in FAULTS:
+        kinds = {f"kind={kind}" for kind in KINDS[entry.operator]}
+        assert set(entry.options) <= marks | fields | kinds | set(OPTIONS[entry.operator]), entry.name
 
 
 def test_a_fault_is_found_by_name_and_a_misspelt_one_gets_the_nearest():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -41,9 +41,17 @@ class Fault:
     escapes: tuple[str, ...] = ()
     """Verdicts in use elsewhere that accept it on random normal inputs of a few dozen tokens (measured)."""
     options: tuple[str, ...] = ()
-    """What a case must have for the fault to act: ``name`` for a case option, ``field=value`` for another field."""
+    """What a case must have for the fault to act: the name of a case option, ``field=value`` for its kind, dtype,
+    layout or heads, or a mark of its lengths: ``requests=N`` (at least), for one request
+    ``k=0``, ``k<q``, ``k>q``, ``k=topk``, ``k=topk+1``.
+
+    ``sequence`` asks for two calls of one kernel on the same memory, every value changed in between: lengths (fewer
+    keys) and scale too. The first answer must still be right after the second call.
+    """
     contract: Contract = SIMULATED
-    """What the faulty kernel claims."""
+    """What the faulty kernel claims; ``host`` has its own."""
+    host: Callable[[], Implementation] | None = None
+    """The edited implementation of a fault that is planted in a shipped kernel."""
 
     def __post_init__(self) -> None:
         if self.operator not in KERNELS:
@@ -61,6 +69,9 @@ class Fault:
         """
         if operator not in (None, self.operator):
             raise BadInput(f"fault {self.name!r} is planted in {self.operator!r}; it does not fit {operator!r}")
+        if self.host is not None:
+            edited = self.host()
+            return replace(edited, supports=lambda facts: self.supports(facts) or edited.supports(facts))
         kernel = self.plant()
         return Implementation(
             name=f"{self.operator}/fault-{self.name}",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from ..escapes import recorded
 from ..fault import Fault
 from .accumulate import ACCUMULATE
 from .bitmask import BITMASK
@@ -17,8 +20,10 @@ from .quantisation import QUANTISATION
 from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
+from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
-FAULTS: tuple[Fault, ...] = (
+_LISTED: tuple[Fault, ...] = (
     *SOFTMAX,
     *ACCUMULATE,
     *MASKS,
@@ -33,4 +38,13 @@ FAULTS: tuple[Fault, ...] = (
     *TOPK,
     *STATE,
     *HARNESS,
+    *TRITON_DENSE,
+    *TRITON_MASKED,
+    *TRITON_SPARSE,
+    *TRITON_INDEXER,
+    *TRITON_TOPK,
+    *TRITON_MERGE,
 )
+
+_ESCAPES = recorded()
+FAULTS: tuple[Fault, ...] = tuple(replace(fault, escapes=_ESCAPES.get(fault.name, ())) for fault in _LISTED)

@@ -84,11 +84,11 @@ CONVENTIONS = (
     ),
     fault(
         "empty-row-nan", "dense_mha", "A query with no key gets 0 / 0.", "flashinfer#3996", "structure",
-        options=("empty-rows",), normalise=lambda acc, total: acc / total,
+        options=("k<q",), normalise=lambda acc, total: acc / total,
     ),
     fault(
         "empty-row-mean-value", "dense_mha", "A query with no key gets the mean of V.", "flashinfer#3996",
-        "element", options=("empty-rows",), plant=around("dense_mha", _mean_value),
+        "element", options=("k<q",), plant=around("dense_mha", _mean_value),
     ),
     fault(
         "empty-row-unwritten", "masked_mha", "A query with no key is not stored: its buffer's content shows.",
@@ -97,7 +97,7 @@ CONVENTIONS = (
     ),
     fault(
         "empty-row-lse-plus-inf", "dense_mha", "A query with no key has LSE +inf.", "vllm#15492", "lse",
-        options=("empty-rows",), lse=lambda lse, out: lse.masked_fill(lse == -INF, INF),
+        options=("k<q",), lse=lambda lse, out: lse.masked_fill(lse == -INF, INF),
     ),
     fault(
         "empty-row-lse-finite", "sparse_mqa", "A query with no key has a finite LSE.", "flashinfer#4452", "lse",

@@ -117,7 +117,7 @@ INDICES = (
         options=("invalid",), valid=lambda entry, n: (entry >= 0) & (entry <= n),
     ),
     fault(
-        "row-0-taken-as-invalid", "sparse_mqa", "Only entries above 0 are valid.", "", "element",
+        "row-0-taken-as-invalid", "sparse_mqa", "Only entries above 0 are valid.", "", "element", options=("row0",),
         valid=lambda entry, n: (entry > 0) & (entry < n),
     ),
     fault(

@@ -36,7 +36,7 @@ def _first(*names: str) -> Any:
 def _stale_splits(kernel: Kernel, inputs: Inputs, memory: Memory) -> Outputs:
     """Partial results of a larger earlier call are merged into this one."""
     out, lse = kernel(**inputs)
-    keys, before = int(inputs["k"].shape[0]), memory.get(str(out.shape))
+    keys, before = int(inputs["cu_k"][-1]), memory.get(str(out.shape))
     if before is None or before[0] <= keys:
         memory[str(out.shape)] = (keys, out.clone(), lse.clone())
         return out, lse
@@ -199,7 +199,8 @@ STATE = (
         "flashinfer#4014", "property", options=("sequence",), plant=remembering("sparse_mqa", _first("scale")),
     ),
     fault(
-        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "property", options=("sequence",),
+        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "property",
+        options=("sequence",),
         plant=remembering("masked_mha", _first("mask")),
     ),
     fault(
@@ -227,7 +228,8 @@ STATE = (
         plant=remembering("dense_mha", _accumulates),
     ),
     fault(
-        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "property", options=("sequence",),
+        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "property",
+        options=("sequence",),
         plant=remembering("merge_lse", _one_buffer),
     ),
     fault(

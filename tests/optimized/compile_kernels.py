@@ -1,0 +1,82 @@
+"""Compiles, for Hopper and without a GPU, what each launcher would launch at production dims; prints JSON lines.
+
+Run as a program, since a process that has interpreted Triton cannot compile. Every launch is caught, specialised as
+Triton would specialise it, and compiled; nothing runs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+import torch
+import triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+
+from attnoracle.optimized.triton_kernels import launch
+from attnoracle.optimized.triton_kernels.dense_mha import dense_mha
+from attnoracle.optimized.triton_kernels.indexer_scores import indexer_scores
+from attnoracle.optimized.triton_kernels.masked_mha import masked_mha
+from attnoracle.optimized.triton_kernels.merge_lse import merge_lse
+from attnoracle.optimized.triton_kernels.sparse_mqa import sparse_mqa
+from attnoracle.optimized.triton_kernels.topk_select import topk_select
+
+TYPES = {
+    torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32", torch.int32: "*i32",
+    torch.float8_e4m3fn: "*fp8e4nv",
+}  # fmt: skip
+
+
+def compile_launch(kernel: Any, *args: Any, num_warps: int, num_stages: int = 3, **constants: Any) -> None:
+    signature, aligned = dict.fromkeys(constants, "constexpr"), {}
+    for position, (name, value) in enumerate(zip(kernel.arg_names, args, strict=False)):
+        if value is None or (type(value) is int and value == 1):
+            signature[name], constants[name] = "constexpr", value
+        elif isinstance(value, torch.Tensor):
+            signature[name], aligned[(position,)] = TYPES[value.dtype], [["tt.divisibility", 16]]
+        elif isinstance(value, float):
+            signature[name] = "fp32"
+        else:
+            signature[name] = "i32" if abs(value) < 2**31 else "i64"
+            if value % 16 == 0:
+                aligned[(position,)] = [["tt.divisibility", 16]]
+    source = ASTSource(kernel, {name: signature[name] for name in kernel.arg_names}, constants, aligned)
+    binary = triton.compile(
+        source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps, "num_stages": num_stages}
+    )
+    json.dump({"kernel": kernel.__name__, "shared": binary.metadata.shared}, sys.stdout)
+    print()
+
+
+def numbers(dtype: torch.dtype, *shape: int) -> torch.Tensor:
+    return torch.zeros(shape, dtype=dtype)
+
+
+def main(dtype: torch.dtype) -> None:
+    fp32, int32 = torch.float32, torch.int32
+    cu = numbers(int32, 3)
+    for d, v in ((192, 128), (256, 256)):
+        q, k, v = numbers(dtype, 64, 2, d), numbers(dtype, 64, 2, d), numbers(dtype, 64, 2, v)
+        dense_mha(q, k, v, cu, cu, scale=0.1)
+        masked_mha(q, k, v, numbers(int32, 2, 64, 2), cu, cu, scale=0.1)
+    for h in (128, 32, 8):
+        for r in (64, 0):
+            q, kv, indices = numbers(dtype, 2, h, 512 + r), numbers(dtype, 9, 512 + r), numbers(int32, 2, 64)
+            sparse_mqa(q, kv, indices, scale=0.1, value_dim=512, lengths=numbers(int32, 2), sink=numbers(fp32, h))
+    rows = numbers(int32, 64)
+    keys = numbers(fp32, 256)
+    indexer_scores(numbers(dtype, 64, 32, 128), numbers(dtype, 256, 128), keys, numbers(fp32, 64, 32), rows, rows)
+    e4m3 = numbers(torch.uint8, 64, 32, 128).view(torch.float8_e4m3fn)
+    indexer_scores(e4m3, e4m3[:, 0].contiguous(), keys[:64], numbers(fp32, 64, 32), rows, rows)
+    topk_select(numbers(fp32, 64, 5000), rows, rows, k=2048)
+    out, lse = numbers(dtype, 64, 2, 512), numbers(fp32, 64, 2)
+    merge_lse(out, lse, out, lse)
+
+
+if __name__ == "__main__":
+    launch.room = lambda device: launch.room_of((9, 0))
+    interface = triton.runtime.jit.KernelInterface
+    interface.__getitem__ = lambda kernel, grid: lambda *args, **options: compile_launch(kernel, *args, **options)
+    main(getattr(torch, sys.argv[1]))

@@ -40,7 +40,7 @@ def _dense_mha_kernel(
     limit = k_len
     if CAUSAL:
         whole = tl.minimum(k_len, tl.maximum(first + 1 + k_len - q_len, 0))
-        limit = tl.minimum(k_len, tl.maximum(tl.minimum(first + BLOCK_M, q_len) + k_len - q_len, 0))
+        limit = tl.minimum(k_len, first + BLOCK_M + k_len - q_len)
     whole = whole // BLOCK_N * BLOCK_N
 
     acc = tl.zeros([BLOCK_M, V_BLOCK], tl.float32)

@@ -39,7 +39,7 @@ def _visible_tiles_kernel(
     mask_ptr += request.to(tl.int64) * mask_stride_b
     limit = tl.minimum(k_len, words * 32)
     if CAUSAL:
-        limit = tl.minimum(limit, tl.minimum(first + BLOCK_M, q_len) + k_len - q_len)
+        limit = tl.minimum(limit, first + BLOCK_M + k_len - q_len)
     limit = tl.where(first < q_len, limit, 0)
 
     count = 0

@@ -25,7 +25,7 @@ from .masked_mha import masked_chunks, masked_mha
 from .merge_lse import merge_lse
 from .mla import absorb_query, project_output, softmax_scale, split_kv_b, up_project
 from .rope import Yarn, rope_frequencies, rope_tables, rotate_halves, rotate_interleaved, yarn_mscale
-from .softmax import attend, probabilities, weighted_sum
+from .softmax import attend, attend_all, probabilities, weighted_sum
 from .sparse_mqa import sink_share, sparse_chunks, sparse_mqa
 from .topk_select import topk_select
 
@@ -35,6 +35,7 @@ __all__ = [
     "Yarn",
     "absorb_query",
     "attend",
+    "attend_all",
     "dense_chunks",
     "dense_mha",
     "indexer_chunks",

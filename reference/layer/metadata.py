@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..routing import ContextChunk, Deployment, Mode, Rules, context_plan, decide_route
+from ..routing import ContextChunk, Deployment, Mode, Rules, StepRoute, context_plan, decide_route
 from .pages import Pages, to_slots
 from .step import StepBatch
 
@@ -82,14 +82,6 @@ def build_metadata(
     split = decided.split.value
     number, positions = step.token_rows()
     table = pages.table(step.ids)
-    prefill = None
-    if split.prefills and decided.backend.value:
-        contexts = [request.context_len for request in split.prefills]
-        prefill = PrefillMetadata(
-            use_dense_mha=decided.dense.value,
-            max_query_len=split.prefill_max_query_len,
-            chunks=context_plan(rules, deployment, contexts),
-        )
     return StepMetadata(
         step=step.step,
         ids=step.ids,
@@ -103,8 +95,19 @@ def build_metadata(
         request_rows=number.to(device),
         slots=to_slots(table, number, positions, pages.block_size).to(device),
         block_table=table.to(device),
-        prefill=prefill,
+        prefill=_build_prefill(rules, deployment, decided),
         mode=mode,
         capturing=capturing,
         padding=padding,
+    )
+
+
+def _build_prefill(rules: Rules, deployment: Deployment, decided: StepRoute) -> PrefillMetadata | None:
+    split = decided.split.value
+    if not split.prefills or not decided.backend.value:
+        return None
+    return PrefillMetadata(
+        use_dense_mha=decided.dense.value,
+        max_query_len=split.prefill_max_query_len,
+        chunks=context_plan(rules, deployment, [request.context_len for request in split.prefills]),
     )

@@ -42,6 +42,33 @@ def plan_chunks(
     no span and therefore ends a chunk. ``cost(n)``: workspace rows of the first n tokens of a context
     (:func:`dcp_rows`). Raises ValueError if not even one block fits.
     """
+    _require_room(context_lens, rows, block_size, cost)
+    chunks: list[ContextChunk] = []
+    spans: list[tuple[int, int, int]] = []  # request, start, length of the open chunk
+
+    def close() -> None:
+        if spans:
+            requests, starts, lengths = zip(*spans, strict=True)
+            chunks.append(ContextChunk(requests[0], starts, lengths))
+            spans.clear()
+
+    for request, context in enumerate(context_lens):
+        begin = 0
+        if context == 0:
+            close()
+        while begin < context:
+            used = sum(cost(start + length) - cost(start) for _, start, length in spans)
+            take = _fitting(begin, context, rows - used, block_size, cost)
+            if take:
+                spans.append((request, begin, take))
+                begin += take
+            if begin < context:
+                close()
+    close()
+    return tuple(chunks)
+
+
+def _require_room(context_lens: Sequence[int], rows: int, block_size: int, cost: Callable[[int], int]) -> None:
     if block_size < 1 or min(context_lens, default=0) < 0:
         raise ValueError(
             f"context plan: expected a positive block size and no negative context, got {block_size}, {context_lens}"
@@ -50,36 +77,6 @@ def plan_chunks(
         raise ValueError(
             f"context plan: expected room for one block of {block_size} tokens ({cost(block_size)} rows), got {rows}"
         )
-    chunks: list[ContextChunk] = []
-    starts: list[int] = []
-    lengths: list[int] = []
-    first = used = 0
-
-    def close() -> None:
-        nonlocal starts, lengths, used
-        if lengths:
-            chunks.append(ContextChunk(first, tuple(starts), tuple(lengths)))
-        starts, lengths, used = [], [], 0
-
-    for request, context in enumerate(context_lens):
-        begin = 0
-        if context == 0:
-            close()
-        while begin < context:
-            take = _fitting(begin, context, rows - used, block_size, cost)
-            if not take:
-                close()
-                continue
-            if not lengths:
-                first = request
-            starts.append(begin)
-            lengths.append(take)
-            used += cost(begin + take) - cost(begin)
-            begin += take
-            if begin < context:
-                close()
-    close()
-    return tuple(chunks)
 
 
 def _fitting(begin: int, context: int, room: int, block_size: int, cost: Callable[[int], int]) -> int:

@@ -23,6 +23,7 @@ KERNELS = {
 def test_compiles_for_hopper(dtype, tmp_path):
     environment = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     environment["TRITON_CACHE_DIR"] = str(tmp_path)
+    environment["PYTHONPATH"] = os.pathsep.join(sys.path)  # installed or not
     script = Path(__file__).with_name("compile_kernels.py")
     run = subprocess.run(
         [sys.executable, str(script), dtype], env=environment, capture_output=True, text=True, check=False

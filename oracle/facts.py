@@ -26,7 +26,7 @@ def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
         "c": geometry.kv_lora_rank,
         "r": geometry.qk_rope_head_dim,
         "k": case.topk,
-        "i": case.heads,
+        "i": case.heads if case.operator == "indexer_scores" else geometry.index_n_heads,
         "e": geometry.index_head_dim,
         "q_lens": case.q_lens,
         "k_lens": case.k_lens,

@@ -80,7 +80,7 @@ def test_every_option_builds(build: Build, operator: str, option: str) -> None:
             build(operator, options=(option,))
         return
     inputs = build(operator, options=(option,), seed=1)
-    assert inputs.damage() == [] and inputs.facts()["causal"] == (option != "noncausal")
+    assert inputs.damage() == [] and inputs.options.get("causal", True) == (option != "noncausal")
 
 
 @pytest.mark.parametrize("operator", KINDS)
@@ -99,38 +99,6 @@ def test_every_dtype_builds_or_is_refused(build: Build, operator: str, dtype: st
 def test_degenerate_lengths_build(build: Build, operator: str, lens: tuple[tuple[int, ...], tuple[int, ...]]) -> None:
     inputs = build(operator, q_lens=lens[0], k_lens=lens[1])
     assert inputs.damage() == [] and len(inputs.fingerprint()) == len(inputs.tensors)
-
-
-def test_facts_are_plain_values(build: Build) -> None:
-    inputs = build("sparse_mqa", options=("sink",))
-    assert inputs.facts(capability=(9, 0), interpreted=True) == {
-        "operator": "sparse_mqa",
-        "device": "cpu",
-        "capability": (9, 0),
-        "interpreted": True,
-        "dtype": "bf16",
-        "heads": 3,
-        "d": 24,
-        "v": 16,
-        "c": 16,
-        "r": 8,
-        "k": 24,
-        "i": 4,
-        "e": 16,
-        "q_lens": (3, 0, 1, 5),
-        "k_lens": (140, 7, 0, 3),
-        "causal": True,
-        "layout": "contiguous",
-        "options": ("sink",),
-    }
-
-
-def test_facts_find_the_interpreter(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    inputs = build("indexer_scores")
-    for value, expected in (("1", True), ("0", False), ("", False)):
-        monkeypatch.setenv("TRITON_INTERPRET", value)
-        assert inputs.facts()["interpreted"] is expected
-    assert inputs.facts()["capability"] is None and inputs.facts()["i"] == 3
 
 
 def test_fingerprint_and_damage_name_the_tensor(build: Build) -> None:
@@ -178,7 +146,7 @@ def test_an_indexer_needs_its_dimensions(geometry: Geometry) -> None:
     plain = replace(geometry, index_head_dim=None, index_n_heads=None)
     with pytest.raises(BadInput, match="geometry 'tiny' has no indexer"):
         make(replace(GOOD, operator="indexer_scores"), plain)
-    assert make(GOOD, plain).facts()["e"] is None
+    assert make(GOOD, plain).case == GOOD
 
 
 @pytest.mark.parametrize("pattern", ["dense-mask", "blocks"])

@@ -13,6 +13,7 @@ from ...optimized.contract import UNIT_ROUNDOFF, Contract, Format
 from ...reference.chunks import Chunk
 from .bounds import FALSE_ALARM, SHARES, deviations, exponent
 from .budget import Budget, budget
+from .calibration import eager_error
 from .conclusion import conclude
 from .findings import Judgement, mask_mismatch
 from .formats import SMALLEST_SUBNORMAL, format_of, rounded
@@ -83,6 +84,10 @@ def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tenso
     if answer.lse is not None and answer.contract.lse_base is not None:
         _lse(state, chunk, answer, m, b)
     if power:
+        eager = eager_error(chunk, m, scale, answer.out.dtype)
+        if eager is not None:
+            state.error.update(error.abs())
+            state.eager.update(eager.view(1))
         dead = {name for name, died in state.mutants.items() if died}
         for mutant in mutants(m, chunk, lse=answer.lse is not None, but=dead):
             state.mutants[mutant.name] = _dies(mutant, m, b, allowed, answer.output, columns, state)

@@ -30,6 +30,8 @@ def conclude(state: State) -> Judgement:
     _groups(result, state)
     _bias(result, state)
     _lse(result, state)
+    if state.eager.number() > 0.0:
+        result.measures["error_over_eager"] = state.error.number() / state.eager.number()
     result.survivors = tuple(sorted(name for name, died in state.mutants.items() if not died))
     return result
 

@@ -58,6 +58,8 @@ class Moments:
     """[x,m,v] its value."""
     mean_value: Tensor
     """[x,m,v] unweighted mean of the values that are seen."""
+    gain: Tensor
+    """[x,m,1] what a sink leaves of the answer; 1 without."""
     value_max: Tensor | None
     """[x,1,v] largest |value|; only where P may underflow."""
 
@@ -102,6 +104,7 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None, *, und
         top=top,
         top_value=top_value * wide,
         mean_value=(chunk.allowed.to(p.dtype) @ values) / seen.clamp_min(1)[..., None],
+        gain=wide,
         value_max=values.abs().amax(-2, keepdim=True) if underflow else None,
     )
 

@@ -31,6 +31,9 @@ class State:
     deviation: Peak = field(default_factory=Peak)
     certain: Peak = field(default_factory=Peak)
     lse: Peak = field(default_factory=Peak)
+    error: Peak = field(default_factory=Peak)
+    """Error, and the eager one's, over the chunks that are calibrated."""
+    eager: Peak = field(default_factory=Peak)
     rows: dict[str, Rows] = field(default_factory=lambda: {name: Rows() for name in ROWS})
     columns: Sums | None = None
     mutants: dict[str, bool] = field(default_factory=dict)

@@ -44,7 +44,7 @@ TRITON_DENSE = (
     ),
     edit(
         "triton-limit-of-first-row", _DENSE, _DENSE,
-        "tl.minimum(first + BLOCK_M, q_len) + k_len - q_len", "first + 1 + k_len - q_len",
+        "tl.minimum(k_len, first + BLOCK_M + k_len - q_len)", "tl.minimum(k_len, first + 1 + k_len - q_len)",
         "Keys beyond the diagonal of the tile's first query are not visited.", "", "element",
     ),
     edit(
@@ -233,7 +233,7 @@ TRITON_SPARSE = (
     ),
     edit(
         "triton-lengths-ignored", _SPARSE, _SPARSE,
-        "length = tl.minimum(k, tl.load(lengths_ptr + query * lengths_stride))", "length = k",
+        "length = tl.minimum(k, tl.load(lengths_ptr + query))", "length = k",
         "Entries past the row's length count.", "vllm#36616", "structure", ("lengths",),
     ),
     edit(
@@ -243,7 +243,7 @@ TRITON_SPARSE = (
     ),
     edit(
         "triton-lengths-of-first-row", _SPARSE, _SPARSE,
-        "lengths_ptr + query * lengths_stride", "lengths_ptr",
+        "tl.load(lengths_ptr + query)", "tl.load(lengths_ptr)",
         "Every row has the length of the first.", "", "element", ("lengths",),
     ),
     edit(

@@ -32,6 +32,8 @@ def judge(
 ) -> Judgement:
     """Compare indices [s,k] with the rules; ``band`` [s] is the error bound of the scores."""
     result = Judgement()
+    if not scores.shape[1]:
+        scores = scores.new_zeros(scores.shape[0], 1)  # a column outside every window, so that maxima exist
     problems: dict[str, Tensor] = {}
     margins: list[Tensor] = []
     recalls: list[Tensor] = []
@@ -51,8 +53,8 @@ def judge(
     for name, bad in problems.items():
         if bool(bad.any()):
             result.add("topk", name, where=where(bad, ("rows",)))
-    recall, margin = torch.cat(recalls), torch.cat(margins)
-    if recall.numel():
+    if recalls:
+        recall, margin = torch.cat(recalls), torch.cat(margins)
         result.measures["recall"] = float(recall.min())
         finite = margin[torch.isfinite(margin)]
         if finite.numel():
@@ -163,12 +165,13 @@ def _power(died: dict[str, bool], ranked: Tensor, ks: Tensor, width: Tensor, k: 
     count = width.clamp_max(k)
     first = torch.where(slots < count[:, None], slots, -1)
     last = torch.where(slots < count[:, None], (width - count)[:, None] + slots, -1)
-    wrong = {"nothing selected": torch.full_like(first, -1)}
+    wrong = {"nothing selected": torch.full_like(first, -1)} if bool(count.any()) else {}
     columns = torch.arange(ranked.shape[1], device=ranked.device)
     inside = (columns >= ks[:, None]) & (columns < (ks + width)[:, None])
     highest = torch.where(inside, ranked, -torch.inf).amax(1)
     lowest = torch.where(inside, ranked, torch.inf).amin(1)
-    if bool((highest > lowest).any()):  # where all scores are equal, any k keys are right
+    # Where all scores are equal any k keys are right, and where the window is short all of them are.
+    if bool(((highest > lowest) & (width > k)).any()):
         wrong |= {"the first k keys": first, "the last k keys": last}
     for name, selected in wrong.items():
         problems, _, _ = _row_problems(selected, ranked, ks, width, k, contract, None)

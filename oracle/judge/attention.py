@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -69,8 +69,10 @@ def judge(
 
 def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tensor | None, power: bool) -> None:
     m = moments(chunk, scale, answer.cell, sink)
-    b = budget(m, answer.contract, answer.output, answer.depth, state.z, answer.multiplicity)
     observed, expected = _normalised(answer, chunk, m)
+    # What is NaN or infinite by right has to be matched and has no size; nothing else may be hidden by it.
+    m = replace(m, out=torch.nan_to_num(m.out, 0.0, 0.0, 0.0))
+    b = budget(m, answer.contract, answer.output, answer.depth, state.z, answer.multiplicity)
     strange = mask_mismatch(observed, expected)
     state.strange.add(chunk.rows, chunk.place(strange))
     error = torch.where(torch.isfinite(observed) & torch.isfinite(expected), observed - expected, 0.0)

@@ -16,8 +16,8 @@ from ...reference.chunks import cut
 from .findings import Judgement, where
 
 LIMIT = 2**24
-#: Stands for NaN in comparisons: above every finite score and infinity.
-ABOVE = 3.0e308
+#: Stands for +inf in comparisons, so that inf is left for NaN, which ranks above it; no fp32 score comes near.
+INFINITY = 1.0e300
 
 
 def judge(
@@ -68,7 +68,7 @@ def _window(scores: Tensor, ks: Tensor, ke: Tensor) -> Tensor:
     columns = torch.arange(scores.shape[1], device=scores.device)
     inside = (columns >= ks[:, None]) & (columns < ke[:, None])
     ranked = scores.to(torch.float64)
-    ranked = torch.where(torch.isnan(ranked), ABOVE, ranked)
+    ranked = ranked.masked_fill(ranked == torch.inf, INFINITY).masked_fill(torch.isnan(ranked), torch.inf)
     return torch.where(inside, ranked, -torch.inf)
 
 
@@ -139,7 +139,7 @@ def _margin(top: Tensor, width: Tensor, k: int) -> Tensor:
     if top.shape[1] <= k:
         return torch.full_like(width, torch.inf, dtype=torch.float64)
     gap = top[:, k - 1] - top[:, k]
-    return torch.where((width > k) & torch.isfinite(gap), gap, torch.inf)
+    return torch.where((width > k) & torch.isfinite(gap) & (gap < INFINITY / 2), gap, torch.inf)
 
 
 def _not_lowest(

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from ...optimized.contract import UNIT_ROUNDOFF, Contract, Format
 from ...reference.chunks import Chunk
-from .bounds import FALSE_ALARM, SHARES, deviations, exponent
+from .bounds import FALSE_ALARM, SHARES, SUSPICION, deviations, exponent
 from .budget import Budget, budget
 from .calibration import eager_error
 from .conclusion import conclude
@@ -61,6 +61,7 @@ def judge(
         (s, h, v),
         answer.out.device,
         z=deviations(s * h * v, FALSE_ALARM / SHARES),
+        z_suspect=deviations(s * h * v, SUSPICION / SHARES),
         x=exponent(s * h, FALSE_ALARM / SHARES),
     )
     for chunk in chunks():
@@ -70,12 +71,14 @@ def judge(
 
 def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tensor | None, power: bool) -> None:
     m = moments(chunk, scale, answer.cell, sink, underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL)
-    b = budget(m, answer.contract, answer.output, answer.depth, state.z, answer.multiplicity)
     observed, expected = _normalised(answer, chunk, m)
     error = observed - expected
     if not bool(torch.isfinite(error).all()):
+        # What is NaN or infinite by right has to be matched and has no size; nothing else may be hidden by it.
+        m = replace(m, out=torch.nan_to_num(m.out, 0.0, 0.0, 0.0))
         state.strange.add(chunk.rows, chunk.place(mask_mismatch(observed, expected)))
         error = torch.where(torch.isfinite(error), error, 0.0)
+    b = budget(m, answer.contract, answer.output, answer.depth, state.z, answer.multiplicity)
     allowed = torch.minimum(b.half + state.z * b.variance.sqrt() + b.working, b.certain)
     _elements(state, chunk, error, observed, expected, b, allowed)
     columns = effective_columns(chunk.values)
@@ -126,10 +129,14 @@ def _elements(
     size = error.abs()
     ratio = size / allowed.clamp_min(1e-300)
     state.element.update(ratio, _places(chunk, ratio.shape, ratio.device), observed, expected, allowed)
-    if ratio.numel() and bool(ratio.max() > 1.0):
-        state.bad.add(chunk.rows, chunk.place(ratio > 1.0))
+    # An error within r of its budget is within r z deviations: below the level of suspicion there is nothing to add.
+    largest = float(ratio.max()) if ratio.numel() else 0.0
+    if largest <= state.z_suspect / state.z:
+        return
     state.deviation.update((size - b.half - b.working).clamp_min(0.0) / b.variance.sqrt().clamp_min(1e-300))
-    state.certain.update(size / b.certain.clamp_min(1e-300))
+    if not largest <= 1.0:
+        state.bad.add(chunk.rows, chunk.place(ratio > 1.0))
+        state.certain.update(size / b.certain.clamp_min(1e-300))
 
 
 def _groups(state: State, chunk: Chunk, sq: Squares, b: Budget) -> None:

@@ -7,6 +7,7 @@
                       + u_S^2/3 s^2 2 (B2^2 + w out^2)  rounding of the scores, if they are not kept in fp32
                       + u_partial^2/3 B1^2)             rounding of split partials, if there are any
              + (e_exp + g + a) (B1 + |out|)             exp, score and accumulation errors in working precision
+             + (tiny_P / 2 + tiny) T max|v| + tiny      what underflows: P below its format, anything below fp32's
 
 z comes from the number of elements and the false-alarm budget (``bounds.py``). g bounds the error of a score: a sum of
 d products of size scale |q||k| in the accumulator, which grows like sqrt(d) (Higham & Mary 2019), and a the
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor
 
 from ...optimized.contract import UNIT_ROUNDOFF, Contract
-from .formats import SMALLEST_SUBNORMAL, half_ulp
+from .formats import SMALLEST_NORMAL, SMALLEST_SUBNORMAL, half_ulp
 from .moments import Moments
 
 
@@ -79,11 +80,11 @@ def budget(m: Moments, contract: Contract, output: str, depth: int, z: float, mu
     keys = m.seen.clamp_min(1).to(m.out.dtype).sqrt() + 4.0
     accumulation = 2.0 * UNIT_ROUNDOFF[contract.accumulator] * keys
     working = (contract.exp_error + score + accumulation)[..., None] * (m.b1 + m.out.abs())
-    if contract.probabilities in SMALLEST_SUBNORMAL:
-        # P is at most 1: what lies below its smallest number is lost.
-        assert m.value_max is not None
-        lost = 0.5 * SMALLEST_SUBNORMAL[contract.probabilities] * m.seen.to(m.out.dtype)
-        working = working + lost[..., None] * m.value_max
+    # P is at most 1: what lies below its smallest number is lost, and so is what fp32 arithmetic flushes to zero, in
+    # weights that are far below the largest or attenuated by a sink, and in the output.
+    flushed = SMALLEST_NORMAL["fp32"]
+    lost = (flushed + 0.5 * SMALLEST_SUBNORMAL.get(contract.probabilities, 0.0)) * m.seen.to(m.out.dtype)
+    working = working + lost[..., None] * m.value_max + flushed
     size = m.out.abs()
     half = half_ulp(size + z * variance.sqrt() + working, output)
     usual = half_ulp(size + variance.sqrt(), output)

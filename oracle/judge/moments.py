@@ -24,6 +24,8 @@ from ...reference.sparse_mqa import sink_share
 #: Distances, in slots, at which pairs are compared to estimate the chance of a shared rounding cell. One odd and one
 #: even, so that keys which alternate between two scores are seen to share.
 PAIR_DISTANCES = (1, 2)
+#: Above so many slots a quarter of the pairs is enough.
+MANY = 512
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +58,10 @@ class Moments:
     """[x,m] weight of the heaviest key."""
     top_value: Tensor
     """[x,m,v] its value."""
-    mean_value: Tensor
-    """[x,m,v] unweighted mean of the values that are seen."""
     gain: Tensor
     """[x,m,1] what a sink leaves of the answer; 1 without."""
-    value_max: Tensor | None
-    """[x,1,v] largest |value|; only where P may underflow."""
+    value_max: Tensor
+    """[x,1,v] largest |value| where P may underflow, [x,1,1] a bound on it elsewhere."""
 
     @property
     def empty(self) -> Tensor:
@@ -103,9 +103,8 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None, *, und
         seen=seen.expand(lse.shape),
         top=top,
         top_value=top_value * wide,
-        mean_value=(chunk.allowed.to(p.dtype) @ values) / seen.clamp_min(1)[..., None],
         gain=wide,
-        value_max=values.abs().amax(-2, keepdim=True) if underflow else None,
+        value_max=values.abs().amax(-2, keepdim=True) if underflow else size2.amax(-2, keepdim=True).sqrt(),
     )
 
 
@@ -145,17 +144,19 @@ def _score_max(lse: Tensor, top: Tensor, cell: float) -> Tensor:
 
 def _coherence(p: Tensor, cell: float) -> Tensor:
     """Share of neighbouring pairs, by weight, whose scores agree to within one rounding cell of P."""
-    # Single precision: logarithms are compared with a cell of 2**-11 at the finest, and this is an estimate.
+    # Single precision: logarithms are compared with a cell of 2**-11 at the finest, and this is an estimate; so is
+    # taking every fourth pair of many.
     weights = p.to(torch.float32) if cell > 2.0**-20 else p
+    stride = 4 if p.shape[-1] > MANY else 1
     logs = weights.log()
     met = torch.zeros(p.shape[:-1], dtype=weights.dtype, device=p.device)
     shared = torch.zeros_like(met)
     for distance in PAIR_DISTANCES:
         if distance >= p.shape[-1]:
             break
-        pair = weights[..., distance:] * weights[..., :-distance]
+        pair = weights[..., distance::stride] * weights[..., :-distance:stride]
         # -inf - -inf is NaN, which is not near; such a pair has weight 0.
-        near = (logs[..., distance:] - logs[..., :-distance]).abs_() < cell
+        near = (logs[..., distance::stride] - logs[..., :-distance:stride]).abs_() < cell
         met += pair.sum(-1)
         shared += pair.mul_(near).sum(-1)
     return (shared / met.clamp_min(torch.finfo(met.dtype).tiny)).to(p.dtype)

@@ -35,7 +35,7 @@ def mutants(m: Moments, chunk: Chunk, *, lse: bool, but: Container[str]) -> Iter
     head_axis, query_axis = (0, 1) if chunk.heads_first else (1, 0)
     candidates: dict[str, Callable[[], Tensor]] = {
         "zeros": lambda: torch.zeros_like(m.out),
-        "mean of V": lambda: m.mean_value.expand(m.out.shape),
+        "mean of V": lambda: _mean(chunk, m),
         "heaviest key dropped": lambda: _without_heaviest(m),
         "next head's answer": lambda: m.out.roll(1, head_axis),
         "previous query's answer": lambda: m.out.roll(1, query_axis),
@@ -50,6 +50,16 @@ def mutants(m: Moments, chunk: Chunk, *, lse: bool, but: Container[str]) -> Iter
             yield Mutant(name, out, short)
     if lse and LSE_BASE not in but and bool((torch.isfinite(m.lse) & (m.lse != 0)).any()):
         yield Mutant(LSE_BASE, None, m.lse / math.log(2.0))
+
+
+def _mean(chunk: Chunk, m: Moments) -> Tensor:
+    """The unweighted mean of the values that each query sees."""
+    if not chunk.values.shape[1]:
+        return m.out
+    values = torch.nan_to_num(chunk.values, 0.0, 0.0, 0.0)
+    return ((chunk.allowed.to(values.dtype) @ values) / m.seen[:, : chunk.allowed.shape[1], None].clamp_min(1)).expand(
+        m.out.shape
+    )
 
 
 def _without_heaviest(m: Moments) -> Tensor:

@@ -21,6 +21,8 @@ class State:
     """s, h, v"""
     z: float
     """Deviations that one element may lie off."""
+    z_suspect: float
+    """Deviations from which on one is suspect."""
     x: float
     """Exponent of the quadratic bound."""
     strange: Places
@@ -44,6 +46,6 @@ class State:
         return Sums(*(self.rows[name].all() for name in ("observed", "trace", "frobenius2", "norm")))
 
     @classmethod
-    def of(cls, shape: tuple[int, int, int], device: torch.device, *, z: float, x: float) -> State:
+    def of(cls, shape: tuple[int, int, int], device: torch.device, *, z: float, z_suspect: float, x: float) -> State:
         strange, bad = Places.of(shape, device), Places.of(shape, device)
-        return cls(shape, z, x, strange, bad, Places.of(shape[:2], device))
+        return cls(shape, z, z_suspect, x, strange, bad, Places.of(shape[:2], device))

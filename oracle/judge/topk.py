@@ -16,8 +16,8 @@ from ...reference.chunks import cut
 from .findings import Judgement, where
 
 LIMIT = 2**24
-#: Stands for NaN in comparisons: above every finite score and infinity.
-ABOVE = 3.0e308
+#: Stands for +inf in comparisons, so that inf is left for NaN, which ranks above it; no fp32 score comes near.
+INFINITY = 1.0e300
 
 
 def judge(
@@ -32,6 +32,8 @@ def judge(
 ) -> Judgement:
     """Compare indices [s,k] with the rules; ``band`` [s] is the error bound of the scores."""
     result = Judgement()
+    if not scores.shape[1]:
+        scores = scores.new_zeros(scores.shape[0], 1)  # a column outside every window, so that maxima exist
     problems: dict[str, Tensor] = {}
     margins: list[Tensor] = []
     recalls: list[Tensor] = []
@@ -51,8 +53,8 @@ def judge(
     for name, bad in problems.items():
         if bool(bad.any()):
             result.add("topk", name, where=where(bad, ("rows",)))
-    recall, margin = torch.cat(recalls), torch.cat(margins)
-    if recall.numel():
+    if recalls:
+        recall, margin = torch.cat(recalls), torch.cat(margins)
         result.measures["recall"] = float(recall.min())
         finite = margin[torch.isfinite(margin)]
         if finite.numel():
@@ -66,7 +68,7 @@ def _window(scores: Tensor, ks: Tensor, ke: Tensor) -> Tensor:
     columns = torch.arange(scores.shape[1], device=scores.device)
     inside = (columns >= ks[:, None]) & (columns < ke[:, None])
     ranked = scores.to(torch.float64)
-    ranked = torch.where(torch.isnan(ranked), ABOVE, ranked)
+    ranked = ranked.masked_fill(ranked == torch.inf, INFINITY).masked_fill(torch.isnan(ranked), torch.inf)
     return torch.where(inside, ranked, -torch.inf)
 
 
@@ -137,7 +139,7 @@ def _margin(top: Tensor, width: Tensor, k: int) -> Tensor:
     if top.shape[1] <= k:
         return torch.full_like(width, torch.inf, dtype=torch.float64)
     gap = top[:, k - 1] - top[:, k]
-    return torch.where((width > k) & torch.isfinite(gap), gap, torch.inf)
+    return torch.where((width > k) & torch.isfinite(gap) & (gap < INFINITY / 2), gap, torch.inf)
 
 
 def _not_lowest(
@@ -163,12 +165,13 @@ def _power(died: dict[str, bool], ranked: Tensor, ks: Tensor, width: Tensor, k: 
     count = width.clamp_max(k)
     first = torch.where(slots < count[:, None], slots, -1)
     last = torch.where(slots < count[:, None], (width - count)[:, None] + slots, -1)
-    wrong = {"nothing selected": torch.full_like(first, -1)}
+    wrong = {"nothing selected": torch.full_like(first, -1)} if bool(count.any()) else {}
     columns = torch.arange(ranked.shape[1], device=ranked.device)
     inside = (columns >= ks[:, None]) & (columns < (ks + width)[:, None])
     highest = torch.where(inside, ranked, -torch.inf).amax(1)
     lowest = torch.where(inside, ranked, torch.inf).amin(1)
-    if bool((highest > lowest).any()):  # where all scores are equal, any k keys are right
+    # Where all scores are equal any k keys are right, and where the window is short all of them are.
+    if bool(((highest > lowest) & (width > k)).any()):
         wrong |= {"the first k keys": first, "the last k keys": last}
     for name, selected in wrong.items():
         problems, _, _ = _row_problems(selected, ranked, ks, width, k, contract, None)

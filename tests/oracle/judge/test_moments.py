@@ -24,17 +24,19 @@ def test_sums_are_their_formulas(problem):
     v = made.chunk.values
     size = v.norm(dim=-1)
     expected = {
-        "b1": torch.einsum("xmt,xtv->xmv", p, v.abs()),
+        "b1": torch.einsum("xmt,xtv->xmv", p, v**2).sqrt(),
         "b2": torch.einsum("xmt,xtv->xmv", p**2, v**2).sqrt(),
         "weight2": (p**2).sum(-1),
         "spread": (p**4 @ size[..., None] ** 4)[..., 0] / (p**2 @ size[..., None] ** 2)[..., 0] ** 2,
         "top": p.amax(-1),
-        "mean_value": v.mean(1, keepdim=True).expand(1, 3, -1),
-        "value_max": v.abs().amax(1, keepdim=True),
+        "value_max": size.amax(1).view(1, 1, 1),
         "score_size_max": made.scale * made.chunk.queries.norm(dim=-1) * made.chunk.keys.norm(dim=-1).amax(-1),
     }
     for name, value in expected.items():
         torch.testing.assert_close(getattr(m, name), value, rtol=1e-12, atol=0.0)
+    assert bool((m.b1 >= torch.einsum("xmt,xtv->xmv", p, v.abs())).all())
+    exact = moments(made.chunk, made.scale, CELL, None, underflow=True).value_max
+    assert torch.equal(exact, v.abs().amax(1, keepdim=True)) and bool((exact <= m.value_max).all())
     assert bool((m.seen == 7).all())
     assert torch.equal(m.top_value[0], v[0, p.argmax(-1)[0]])
 
@@ -58,7 +60,8 @@ def test_a_sink_attenuates_what_scales_with_the_output_alone(problem):
     sink = torch.tensor([1.5, torch.inf])
     plain = moments(made.chunk, made.scale, CELL, None)
     # Heads come second in the chunk of the operator that has sinks.
-    turned = Chunk(slice(0, 2), *(getattr(made.chunk, name) for name in ("queries", "keys", "values", "allowed")), False)
+    parts = (getattr(made.chunk, name) for name in ("queries", "keys", "values", "allowed"))
+    turned = Chunk(slice(0, 2), *parts, False)
     plain = moments(turned, made.scale, CELL, None)
     sunk = moments(turned, made.scale, CELL, torch.full((12,), 1.5))
     share = sink_share(plain.lse, torch.full((12,), 1.5))[..., None]

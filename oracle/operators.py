@@ -19,8 +19,10 @@ from .judge.findings import Judgement
 from .judge.formats import TORCH_DTYPE, format_of
 
 Arguments = Mapping[str, Any]
-#: Most scores, or gathered key elements, of a chunk while judging: a GPU wants few large chunks, a CPU small ones.
-LIMIT = {"cuda": 2**26, "cpu": 2**22}
+#: Most scores of a chunk while judging: a GPU wants few large chunks, a CPU small ones.
+LIMIT = {"cuda": 2**25, "cpu": 2**22}
+#: Most key elements gathered for a chunk. On a GPU that is 1 GiB of the 4 that a verification may take.
+GATHERED = {"cuda": 2**27, "cpu": 2**22}
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,8 @@ def _attention_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dty
     return (out,), (torch.float32, torch.float64)
 
 
-def _limit(a: Arguments) -> int:
-    return LIMIT.get(a["q"].device.type, LIMIT["cpu"])
+def _limit(a: Arguments, limits: Mapping[str, int]) -> int:
+    return limits.get(a["q"].device.type, limits["cpu"])
 
 
 def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
@@ -65,7 +67,7 @@ def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multi
 def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "k", "v", "cu_q", "cu_k")]
     return attention.judge(
-        lambda: dense_chunks(*tensors, causal=a["causal"], limit=_limit(a), compute=torch.float64),
+        lambda: dense_chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
         _answer(a, outputs, contract, 1.0),
         a["scale"],
         None,
@@ -76,7 +78,7 @@ def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power:
 def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k")]
     return attention.judge(
-        lambda: masked_chunks(*tensors, causal=a["causal"], limit=_limit(a), compute=torch.float64),
+        lambda: masked_chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
         _answer(a, outputs, contract, 1.0),
         a["scale"],
         None,
@@ -88,7 +90,11 @@ def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
     tensors = [a[name] for name in ("q", "kv", "indices")]
     return attention.judge(
         lambda: sparse_chunks(
-            *tensors, value_dim=a["value_dim"], lengths=a.get("lengths"), limit=_limit(a), compute=torch.float64
+            *tensors,
+            value_dim=a["value_dim"],
+            lengths=a.get("lengths"),
+            limit=_limit(a, GATHERED),
+            compute=torch.float64,
         ),
         _answer(a, outputs, contract, _multiplicity(a["indices"])),
         a["scale"],

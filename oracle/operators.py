@@ -96,18 +96,21 @@ def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
             limit=_limit(a, GATHERED),
             compute=torch.float64,
         ),
-        _answer(a, outputs, contract, _multiplicity(a["indices"])),
+        _answer(a, outputs, contract, _multiplicity(a["indices"], a["kv"].shape[0], a.get("lengths"))),
         a["scale"],
         a.get("sink"),
         power=power,
     )
 
 
-def _multiplicity(indices: Tensor) -> float:
-    """How often one row names the same key at most; invalid entries do not count."""
+def _multiplicity(indices: Tensor, rows: int, lengths: Tensor | None) -> float:
+    """How often one row names the same key at most; entries that do not count are left out."""
     if indices.numel() == 0:
         return 1.0
-    ordered = indices.sort(1).values
+    counts = (indices >= 0) & (indices < rows)
+    if lengths is not None:
+        counts &= torch.arange(indices.shape[1], device=indices.device) < lengths[:, None]
+    ordered = torch.where(counts, indices, -1).sort(1).values
     longest = 1
     while longest < ordered.shape[1]:
         same = (ordered[:, longest:] == ordered[:, : ordered.shape[1] - longest]) & (ordered[:, longest:] >= 0)

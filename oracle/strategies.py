@@ -54,7 +54,7 @@ def use_profile() -> str:
 
 
 def lengths(largest: int = 129, requests: int = 3) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
-    """(queries, keys) of 1 to ``requests`` requests, to ``largest`` each, with fewer keys than queries and none among them."""
+    """(queries, keys) of 1 to ``requests`` requests, up to ``largest`` each; 0 and fewer keys than queries too."""
     near = st.sampled_from([edge for edge in EDGES if edge <= largest])
     one = st.one_of(near, st.integers(0, largest))
     few = st.one_of(st.integers(0, min(5, largest)), near)

@@ -107,9 +107,9 @@ def _bias(result: Judgement, state: State) -> None:
     floor = floor_sum / total
     result.measures["bias"] = mean
     result.measures["bias_floor"] = floor
-    if error == 0.0:
-        return
-    p = float(2.0 * stats.t.sf(max(0.0, abs(mean) - floor) / error, rows - 1))
+    excess = max(0.0, abs(mean) - floor)
+    # Where all rows err alike there is no spread, and any excess is a bias.
+    p = float(2.0 * stats.t.sf(excess / error, rows - 1)) if error > 0.0 else float(excess == 0.0)
     way = "larger" if mean > 0 else "smaller"
     message = f"outputs are {way} than exact by {abs(mean):.2e} of their size on average"
     result.statistical("bias", message, p, FAIL, SUSPECT)

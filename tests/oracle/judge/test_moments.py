@@ -58,7 +58,6 @@ def test_coherence_sees_keys_that_alternate_between_two_scores(problem):
 def test_a_sink_attenuates_what_scales_with_the_output_alone(problem):
     made = problem()
     sink = torch.tensor([1.5, torch.inf])
-    plain = moments(made.chunk, made.scale, CELL, None)
     # Heads come second in the chunk of the operator that has sinks.
     parts = (getattr(made.chunk, name) for name in ("queries", "keys", "values", "allowed"))
     turned = Chunk(slice(0, 2), *parts, False)

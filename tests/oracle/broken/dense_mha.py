@@ -43,9 +43,8 @@ def _kernel(
         if CAUSAL:
             diagonal = rows[:, None] + (k_len - q_len)
             if CAUSAL_OFF:
-                seen = seen & (keys[None, :] < diagonal)
-            else:
-                seen = seen & (keys[None, :] <= diagonal)
+                diagonal -= 1
+            seen = seen & (keys[None, :] <= diagonal)
         scores = tl.where(seen, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))
         base = tl.where(new_top == float("-inf"), 0.0, new_top)

@@ -41,7 +41,9 @@ def _kernel(
         if KEY_DROPPED:
             seen = seen & (keys != BLOCK - 1)[None, :]  # the last key of the first tile
         if CAUSAL:
-            diagonal = rows[:, None] + (k_len - q_len) - CAUSAL_OFF  # one key too few where it is off
+            diagonal = rows[:, None] + (k_len - q_len)
+            if CAUSAL_OFF:
+                diagonal -= 1
             seen = seen & (keys[None, :] <= diagonal)
         scores = tl.where(seen, tl.dot(q, tl.trans(k), input_precision="ieee") * scale, float("-inf"))
         new_top = tl.maximum(top, tl.max(scores, 1))

@@ -1,0 +1,123 @@
+"""No right implementation fails on a drawn case. A failing draw names the case and the command that runs it again."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from attnoracle.optimized.catalogue import IMPLEMENTATIONS
+from attnoracle.optimized.implementation import Implementation
+from attnoracle.oracle.case import Case
+from attnoracle.oracle.check import check
+from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.inputs import KINDS, OPTIONS
+from attnoracle.oracle.strategies import PROFILES, cases, use_profile
+from attnoracle.oracle.suites import fixture_cases
+
+#: torch's CPU flash kernels need heads as wide in values as in keys.
+GEOMETRY = {"dense_mha": "glm-5"}
+#: FlexAttention compiles every shape anew, seconds each.
+SLOW = "flex"
+NIGHT = use_profile() == "nightly"
+
+
+def _of(operator: str, *, triton: bool) -> list[Implementation]:
+    mine = [one for one in IMPLEMENTATIONS if one.operator == operator and one.backend != SLOW]
+    return [one for one in mine if (one.backend == "triton") == triton]
+
+
+def _hold(case: Case, implementations: list[Implementation]) -> None:
+    for one in implementations:
+        try:
+            verdict = check(case, one)
+        except Exception as error:
+            error.add_note(f"while checking {case.id} with {one.name}")
+            raise
+        assert not verdict.bad, f"{verdict.status}: {verdict.reason}\nrun it again: {verdict.repro}"
+
+
+def _draw(operator: str, examples: int, implementations: list[Implementation], **options) -> None:
+    """``examples`` cases by day, as many as the profile says by night."""
+
+    @settings(max_examples=settings().max_examples if NIGHT else examples, suppress_health_check=list(HealthCheck))
+    @given(cases(operator, **options))
+    def hold(case):
+        _hold(case, implementations)
+
+    hold()
+
+
+@pytest.mark.parametrize("operator", KINDS)
+def test_torch(operator):
+    _draw(operator, 40, _of(operator, triton=False), geometry=GEOMETRY.get(operator, "tiny"))
+
+
+@pytest.mark.parametrize("operator", KINDS)
+def test_triton(operator):
+    _draw(operator, 10, _of(operator, triton=True), largest=65)
+
+
+@pytest.mark.parametrize("case", fixture_cases(), ids=lambda case: case.id)
+def test_cases_that_once_failed_wrongly_pass(case):
+    for one in _of(case.operator, triton=False) + _of(case.operator, triton=True):
+        verdict = check(case, one)
+        assert verdict.status in ("PASS", "UNSUPPORTED"), f"{verdict.reason}\nrun it again: {verdict.repro}"
+
+
+# The strategies themselves.
+
+
+@pytest.mark.parametrize("operator", KINDS)
+def test_what_is_drawn_reaches_every_kind_and_option(operator):
+    seen: list[Case] = []
+
+    @settings(derandomize=True, deadline=None, max_examples=500, suppress_health_check=list(HealthCheck))
+    @given(cases(operator))
+    def collect(case):
+        assert Case.parse(case.id) == case
+        seen.append(case)
+
+    collect()
+    assert {case.kind for case in seen} == set(KINDS[operator])
+    assert {case.layout for case in seen} == {"contiguous", "offset", "strided"}
+    unwanted = {"hugerows"} | ({"poison-nan"} if operator in ("dense_mha", "masked_mha") else set())
+    assert {option for case in seen for option in case.options} == set(OPTIONS[operator]) - unwanted
+    assert any(0 in case.q_lens for case in seen) and any(0 in case.k_lens for case in seen)
+    if operator != "merge_lse":
+        assert any(q > k for case in seen for q, k in zip(case.q_lens, case.k_lens, strict=True))
+
+
+@settings(derandomize=True, deadline=None, max_examples=30)
+@given(st.data(), st.integers(1, 20))
+def test_lengths_are_bounded(data, largest):
+    case = data.draw(cases("dense_mha", largest=largest))
+    assert max(*case.q_lens, *case.k_lens) <= largest
+
+
+def test_an_unknown_operator_is_bad_input():
+    with pytest.raises(BadInput, match="operator 'mha': expected one of dense_mha"):
+        _draw("mha", 1, [])
+
+
+def test_a_failing_draw_prints_the_case_and_the_command():
+    def broken(q, v, **rest):
+        return q.new_zeros(*q.shape[:2], v.shape[2]), q[..., 0].float()
+
+    right = next(one for one in IMPLEMENTATIONS if one.name == "dense_mha/eager")
+    wrong = Implementation("dense_mha/broken", right.contract, right.supports, lambda: broken)
+    with pytest.raises(AssertionError, match=r"run it again: attnoracle repro 'dense_mha:tiny:h\d+:q.*' --implement"):
+        _draw("dense_mha", 40, [wrong])
+
+
+def test_the_profile_comes_from_the_environment(monkeypatch):
+    monkeypatch.setenv("HYPOTHESIS_PROFILE", "nightly")
+    try:
+        assert use_profile() == "nightly" and not settings().derandomize
+        monkeypatch.setenv("HYPOTHESIS_PROFILE", "daily")
+        with pytest.raises(BadInput, match="HYPOTHESIS_PROFILE: expected one of steady, nightly, got 'daily'"):
+            use_profile()
+    finally:
+        monkeypatch.undo()
+        use_profile()
+    assert PROFILES["steady"].derandomize and PROFILES["steady"].deadline is None

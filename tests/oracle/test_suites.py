@@ -1,0 +1,94 @@
+"""The suites: what they hold, that they can be built, and that every seed draws its own values."""
+
+from collections import Counter
+
+import pytest
+
+from attnoracle.optimized.catalogue import IMPLEMENTATIONS
+from attnoracle.oracle.case import Case
+from attnoracle.oracle.cli.check import TOO_SLOW
+from attnoracle.oracle.config import load
+from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.facts import facts
+from attnoracle.oracle.inputs import KINDS
+from attnoracle.oracle.inputs.options import check as check_options
+from attnoracle.oracle.suites import SUITES, fixture_cases, suite
+
+MAIN = ("dense_mha", "masked_mha", "sparse_mqa", "indexer_scores")
+
+
+@pytest.fixture(scope="module")
+def supported():
+    """(case, implementation) of the quick suite that a CPU runs in the default check."""
+    return [
+        (case, one)
+        for case in suite("quick")
+        for one in IMPLEMENTATIONS
+        if one.operator == case.operator
+        and one.name not in TOO_SLOW
+        and one.supports(facts(case, load(case.geometry), "cpu") | {"interpreted": True}) is None
+    ]
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_every_case_can_be(name):
+    cases = suite(name)
+    assert cases
+    for case in cases:
+        check_options(case, load(case.geometry))
+        assert Case.parse(case.id) == case
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_ids_are_distinct(name):
+    twice = [id_ for id_, count in Counter(case.id for case in suite(name)).items() if count > 1]
+    assert twice == []
+
+
+@pytest.mark.parametrize("name", SUITES)
+def test_a_seed_decides_a_suite(name):
+    assert suite(name, 7) == suite(name, 7)
+    first, other = suite(name), suite(name, 7)
+    assert [case.with_seed(0) for case in first] == [case.with_seed(0) for case in other]
+    assert all(a.seed + 7 == b.seed for a, b in zip(first, other, strict=True))
+
+
+def test_the_full_suite_holds_the_quick_one_and_every_kind():
+    full = suite("full")
+    assert full[: len(suite("quick"))] == suite("quick")
+    assert {(case.operator, case.kind) for case in full} == {
+        (op, kind) for op, kinds in KINDS.items() for kind in kinds
+    }
+
+
+def test_the_production_suite_holds_the_shapes_that_engines_run():
+    assert any(
+        (case.operator, case.queries, case.heads, case.topk, case.keys) == ("sparse_mqa", 4096, 128, 2048, 65536)
+        for case in suite("production")
+    )
+
+
+def test_the_quick_suite_is_enough_without_a_gpu(supported):
+    judged = {(case.id, one.name) for case, one in supported}
+    assert len(judged) >= 200
+    assert {case.layout for case, _ in supported} == {"contiguous", "offset", "strided"}
+    for operator in MAIN:
+        mine = [(case, one) for case, one in supported if one.operator == operator]
+        assert len({one.name for _, one in mine}) >= 2
+        assert {"deepseek-v3.2", "glm-5"} <= {case.geometry for case, _ in mine}
+
+
+def test_the_quick_suite_has_real_head_dims():
+    assert "tiny" not in {case.geometry for case in suite("quick")}
+
+
+def test_cases_that_once_failed_are_distinct_and_can_be():
+    cases = fixture_cases()
+    assert cases and len({case.id for case in cases}) == len(cases)
+    for case in cases:
+        check_options(case, load(case.geometry))
+
+
+def test_an_unknown_suite_offers_the_nearest():
+    with pytest.raises(BadInput, match="unknown suite 'quik'; nearest: quick"):
+        suite("quik")

@@ -57,35 +57,22 @@ def route(
     if audit:
         request.audit(rules, geometry, tuple(prefills or (1, 2, 4, 8)), workspace_mib)
         return
-    model = geometry or _MODEL
-    chosen = _rules(diff[1] if diff else rules or _NEWEST, workspace_mib)
     from ..routes.printing import heading
     from ..routes.setup import make_deployment
 
-    deployment = make_deployment(
-        chosen,
-        model,
-        backend=backend,
-        tensor_parallel=tp,
-        family=sm,
-        cache=cache.value,
-        provider=provider,
-        wrapper=wrapper.value,
-        force_mqa=force_mqa,
-        speculative_tokens=speculative,
-        dcp=dcp,
-        pcp=pcp,
-        max_num_seqs=max_num_seqs,
-        max_model_len=max_model_len,
-    )
-    before = _rules(diff[0], workspace_mib) if diff else None
-    request.title = heading(deployment, model, *((before, chosen) if before else (chosen,)))
-    if before:
-        request.compare(before, chosen, deployment)
+    model = geometry or _MODEL
+    versions = [_rules(name, workspace_mib) for name in diff or (rules or _NEWEST,)]
+    places: dict[str, Any] = {"backend": backend, "tensor_parallel": tp, "family": sm, "cache": cache.value}
+    switches = {"provider": provider, "wrapper": wrapper.value, "force_mqa": force_mqa, "dcp": dcp, "pcp": pcp}
+    sizes = {"speculative_tokens": speculative, "max_num_seqs": max_num_seqs, "max_model_len": max_model_len}
+    deployment = make_deployment(versions, model, **(places | switches | sizes))
+    request.title = heading(deployment, model, *versions)
+    if diff:
+        request.compare(versions[0], versions[1], deployment)
     elif sweep:
-        request.sweep(chosen, deployment, (prefills or [1])[0], png)
+        request.sweep(versions[0], deployment, (prefills or [1])[0], png)
     else:
-        request.explain(chosen, deployment, _batch(batch, q, cached), layer.value, mode.value)
+        request.explain(versions[0], deployment, _batch(batch, q, cached), layer.value, mode.value)
 
 
 def _one_question(given: bool, sweep: bool, diff: object, audit: bool, png: str | None, rules: str | None) -> None:

@@ -7,12 +7,12 @@ the first differing length between two probes is found by bisection.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from ...reference.routing import Batch, Deployment, Request, Rules, dense_capability, prefill_backend
+from ...reference.routing import Batch, Deployment, MaskWorkspace, Request, Rules, dense_capability, prefill_backend
 from .behaviour import Behaviour, behave
 from .boundaries import boundaries
 
@@ -30,6 +30,8 @@ class Change:
     """None: pure prefills, as long as their queries. The sequence is longer than its query in any case."""
     before: Behaviour
     after: Behaviour
+    exact: bool = True
+    """Whether ``seq`` holds for every query of the range, or only for its first one."""
 
     @property
     def kinds(self) -> tuple[str, ...]:
@@ -39,7 +41,7 @@ class Change:
     def as_dict(self) -> dict[str, Any]:
         """JSON-ready."""
         told = {kind: [getattr(self.before, kind), getattr(self.after, kind)] for kind in self.kinds}
-        return {"batch": self.batch, "query": self.query, "seq": self.seq, "changes": told}
+        return {"batch": self.batch, "query": self.query, "seq": self.seq, "exact": self.exact, "changes": told}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,20 +106,33 @@ def _ranges(
 
 
 def _with_context(before: Rules, after: Rules, deployment: Deployment) -> list[Change]:
-    """Requests with context: for each cell of query lengths the ranges of sequence lengths, alike cells joined."""
-    most = deployment.max_model_len
+    """Requests with context: for each cell of query lengths the ranges of sequence lengths, alike cells joined.
+
+    A cell that does not read the same at its last query as at its first is marked inexact. That takes a mask workspace
+    so small that a chunk of context longer than the query fills it; no shipped version has one.
+    """
     probes = _probes(before, after, deployment, 1)
     found: list[Change] = []
-    for query, following in pairwise((*probes, most + 1)):
+    for query, following in pairwise(probes):
         last = following - 1
-        if query >= most:
-            break
-        points = sorted({query + 1, *(each for each in probes if each > query)})
-        make = partial(_one, query)
-        for low, high, old, new in _ranges(before, after, deployment, points, make):
-            if old != new:
-                _join(found, Change("q..s..", (query, last), (low, high), old, new))
+        changes, others = (_ranges_of(each, probes, before, after, deployment) for each in (query, last))
+        exact = [_from_query(each) for each in changes] == [_from_query(each) for each in others]
+        for change in changes:
+            _join(found, replace(change, query=(query, last), exact=exact))
     return found
+
+
+def _ranges_of(query: int, probes: list[int], before: Rules, after: Rules, deployment: Deployment) -> list[Change]:
+    points = sorted({query + 1, *(each for each in probes if each > query)})
+    ranges = _ranges(before, after, deployment, points, partial(_one, query))
+    return [Change("q..s..", (query, query), (low, high), old, new) for low, high, old, new in ranges if old != new]
+
+
+def _from_query(change: Change) -> tuple[object, ...]:
+    """What a change says apart from its queries; a first sequence right after the query is the least there can be."""
+    assert change.seq is not None
+    low = 0 if change.seq[0] == change.query[1] + 1 else change.seq[0]
+    return low, change.seq[1], change.before, change.after
 
 
 def _one(query: int, seq: int) -> Batch:
@@ -134,9 +149,10 @@ def _join(found: list[Change], change: Change) -> None:
         if other.seq is None or other.query[1] + 1 != change.query[0]:
             continue
         alike = (other.before, other.after, other.seq[1]) == (change.before, change.after, change.seq[1])
+        alike = alike and other.exact and change.exact
         from_query = change.seq[0] == change.query[0] + 1 and other.seq[0] == other.query[0] + 1
         if alike and (other.seq[0] == change.seq[0] or from_query):
-            found[index] = Change(other.batch, (other.query[0], change.query[1]), other.seq, other.before, other.after)
+            found[index] = replace(other, query=(other.query[0], change.query[1]))
             return
     found.append(change)
 
@@ -147,10 +163,19 @@ def _settings(before: Rules, after: Rules, deployment: Deployment) -> tuple[tupl
         old, new = decide(before, deployment), decide(after, deployment)
         if old.value != new.value:
             told.append((name, str(old), str(new)))
-    flags = ("fused_runs_mha", "fused_binds_skip", "indexer_skip", "context_rows_floor", "mask_workspace")
+    if before.mask_workspace != after.mask_workspace:
+        told.append(("mask workspace", _workspace(before.mask_workspace), _workspace(after.mask_workspace)))
+    flags = ("fused_runs_mha", "fused_binds_skip", "indexer_skip", "context_rows_floor")
     told += [
         (flag, str(getattr(before, flag)), str(getattr(after, flag)))
         for flag in flags
         if getattr(before, flag) != getattr(after, flag)
     ]
     return tuple(told)
+
+
+def _workspace(workspace: MaskWorkspace | None) -> str:
+    if workspace is None:
+        return "none"
+    guard = "guarded" if workspace.guarded else "no guard"
+    return f"{workspace.max_bytes} bytes, rows of a multiple of {workspace.word_multiple} words, {guard}"

@@ -13,6 +13,7 @@ from ...reference.routing import (
     LayerKind,
     Mode,
     Rules,
+    Split,
     StepRoute,
     decide_route,
     decide_skip,
@@ -20,6 +21,7 @@ from ...reference.routing import (
     dense_capability,
 )
 from ..errors import BadInput
+from ..reports.plain import plural
 from .grammar import batch_text
 
 _LAYER = "layers.0"
@@ -96,12 +98,7 @@ def explain(
     capability = dense_capability(rules, deployment)
     ready = _ready(split.num_decode_tokens, runs.value, mode, capturing)
     steps = (
-        Step(
-            "split",
-            f"{split.num_decode_tokens} decode tokens, {split.num_prefill_tokens} prefill tokens",
-            decided.split.reasons,
-            (_of("threshold", decided.threshold),),
-        ),
+        Step("split", _counts(split), decided.split.reasons, (_of("threshold", decided.threshold),)),
         Step("index", "skipped" if skip.value else "scored", skip.reasons, (_of("capability", capability),)),
         Step("ready", "MQA query made" if ready.value else "no MQA query", ready.reasons),
         Step("route", decided.route.value, decided.route.reasons, _asked(decided)),
@@ -118,6 +115,11 @@ def explain(
         steps=steps if kind != "shared" else _of_full_layer(steps),
         hazards=hazards(rules, decided, runs.value, skip=skip.value),
     )
+
+
+def _counts(split: Split) -> str:
+    decodes, prefills = split.num_decode_tokens, split.num_prefill_tokens
+    return f"{plural(decodes, 'decode token')}, {plural(prefills, 'prefill token')}"
 
 
 def _decide(

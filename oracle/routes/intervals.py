@@ -77,7 +77,9 @@ def reach(rules: Rules, entry: Entry, prefills: int, *, topk: int, chunk: int) -
     """What is left of an entry for so many prefills of equal length.
 
     ``chunk``: rows of the context workspace, the most context that one mask covers. The guard is asked with the least
-    context that a query can have in this entry; what it asks for then grows with the query.
+    context that a query can have in this entry; what it asks for then grows with the query, tile by tile. Where context
+    outweighs the query (in no shipped version) it dips within the last tile: a query less than 256 below the end of
+    ``alive`` may not fit.
     """
     low, longest = entry.sequences(topk)
     after = int(entry.which == "context")

@@ -100,7 +100,7 @@ def _ranges(changes: Sequence[Change]) -> Table:
             hazard = behaviour.hazard
             told.append("\n-> " if number else "").append(f"{behaviour}", "bold red" if hazard else "")
             told.append(" (hazard)" if hazard else "", "bold red")
-        seq = "" if change.seq is None else f"s {span(change.seq)}"
+        seq = "" if change.seq is None else f"s {span(change.seq)}" + ("" if change.exact else " at the first q")
         table.add_row(f"  q {span(change.query)}", seq, told)
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,31 +47,42 @@ def known_backends(rules: Rules, family: int) -> tuple[str, ...]:
     return tuple(sorted(own | {alias for alias, target in rules.aliases.items() if target in own}))
 
 
-def choose_backend(rules: Rules, family: int, name: str | None, *, quantized: bool, local_heads: int) -> str:
-    """The backend of a name, or the first of the priority that these rules know. Raises BadInput."""
-    known = known_backends(rules, family)
+def choose_backend(
+    versions: Sequence[Rules], family: int, name: str | None, *, quantized: bool, local_heads: int
+) -> str:
+    """The backend of a name, or the first of the priority, that every one of these versions knows. Raises BadInput."""
+    known = sorted(set.intersection(*(set(known_backends(rules, family)) for rules in versions)))
+    told = " and ".join(rules.name for rules in versions)
     if not known:
-        families = ", ".join(str(each) for each in sorted({family for _, family in rules.thresholds}))
-        raise BadInput(f"--sm {family}: expected a device family of rules {rules.name}: {families}")
+        families = sorted(set.intersection(*({family for _, family in rules.thresholds} for rules in versions)))
+        raise BadInput(f"--sm {family}: expected a device family of rules {told}: {', '.join(map(str, families))}")
     if name is None:
         order = backend_priority(family, quantized=quantized, local_heads=local_heads)
         name = next((backend for backend in order if backend in known), known[0])
     if name not in known:
-        raise unknown(f"backend of {rules.name} on SM{family}", name, known)
+        raise unknown(f"backend of {told} on SM{family}", name, known)
     return name
 
 
-def check_provider(name: str, rules: Rules) -> None:
+def check_provider(name: str, versions: Sequence[Rules]) -> None:
     """Raises BadInput with the nearest names unless some version has a gate for this provider of masked MHA."""
-    known = set(rules.gates).union(*(load_rules(version).gates for version in rule_versions()))
+    shipped = (load_rules(version) for version in rule_versions())
+    known = {provider for rules in (*versions, *shipped) for provider in rules.gates}
     if name not in known:
         raise unknown("provider of masked MHA", name, known)
 
 
 def make_deployment(
-    rules: Rules, geometry: str, *, backend: str | None, tensor_parallel: int, family: int, cache: str, **switches: Any
+    versions: Sequence[Rules],
+    geometry: str,
+    *,
+    backend: str | None,
+    tensor_parallel: int,
+    family: int,
+    cache: str,
+    **switches: Any,
 ) -> Deployment:
-    """The deployment of a model under rules. Raises BadInput for names and sizes that cannot be."""
+    """The deployment of a model under rules, or under both of two versions. Raises BadInput for what cannot be."""
     model = load(geometry)
     require_topk(model)
     if model.heads % tensor_parallel:
@@ -79,9 +90,9 @@ def make_deployment(
     local_heads = model.heads // tensor_parallel
     if switches.get("flash_attention") is None:
         switches["flash_attention"] = _FLASH_ATTENTION.get(family)
-    check_provider(switches.get("provider", "flash-attention"), rules)
+    check_provider(switches.get("provider", "flash-attention"), versions)
     fields: dict[str, Any] = {
-        "backend": choose_backend(rules, family, backend, quantized=cache != "model", local_heads=local_heads),
+        "backend": choose_backend(versions, family, backend, quantized=cache != "model", local_heads=local_heads),
         "device_family": family,
         "local_heads": local_heads,
         "tensor_parallel": tensor_parallel,

@@ -18,7 +18,7 @@ def deploy():
     def deploy(version: str = "vllm-0.33", **changes: Any) -> Deployment:
         fields = {"backend": "FLASHMLA_SPARSE", "tensor_parallel": 4, "family": 100, "cache": "e4m3"}
         geometry = changes.pop("geometry", "glm-5.2")
-        return make_deployment(rules_named(version), geometry, **(fields | changes))
+        return make_deployment([rules_named(version)], geometry, **(fields | changes))
 
     return deploy
 

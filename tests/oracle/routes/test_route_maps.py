@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,16 @@ def test_ranges_say_what_each_batch_does(deploy, before: str, after: str, cache:
         assert told == ([pair] if pair[0] != pair[1] else []), (query, context)
 
 
+def test_ranges_that_hold_for_their_first_query_only_say_so(deploy) -> None:
+    """8 MiB: a chunk of context fills the mask workspace before the query does."""
+    before, after = rules_named("vllm-52512"), rules_named("vllm-0.33")
+    deployment = deploy(cache="model", tensor_parallel=8, backend="FLASHINFER_MLA_SPARSE")
+    assert all(change.exact for change in compare(before, after, deployment).changes)
+    assert after.mask_workspace is not None
+    small = replace(after, mask_workspace=replace(after.mask_workspace, max_bytes=8 << 20))
+    assert [change.query[0] for change in compare(before, small, deployment).changes if not change.exact] == [4096]
+
+
 def test_boundaries_are_where_fresh_prompts_change(deploy) -> None:
     rules, deployment = rules_named("vllm-0.33"), deploy(cache="model")
     letters = "".join(behave(rules, deployment, Batch.of([(each, 0)])).letter for each in range(1, 4097))
@@ -128,9 +139,24 @@ def test_command_of_a_comparison(route) -> None:
         "batch": "q",
         "query": [129, 2048],
         "seq": None,
+        "exact": True,
         "changes": {"route": ["dense_mha", "sparse_mqa"], "skip": [True, False], "hazard": [True, False]},
     }
     assert "q 129..2048" in err and max(map(len, err.splitlines())) <= 80
+
+
+def test_a_comparison_takes_a_backend_that_both_versions_know(route) -> None:
+    arguments = ("--diff", "vllm-52512", "vllm-0.33", "--json", "-")
+    code, _, err = route(*arguments)
+    assert code == 0 and "FLASHINFER_MLA_SPARSE on SM100" in err
+    assert "mask workspace\n  vllm-52512: 134217728 bytes, rows of a multiple of 1 words, guarded" in err
+    code, _, err = route(*arguments, "--backend", "FLASH_ATTN_MLA_SPARSE_FA4")
+    assert code == 2 and "unknown backend of vllm-52512 and vllm-0.33 on SM100" in err
+
+
+def test_the_shortest_model(route) -> None:
+    for question in (("--sweep",), ("--diff", "vllm-52512", "vllm-0.33")):
+        assert route(*question, "--max-model-len", "2")[0] == 0
 
 
 def test_png_without_matplotlib(route, monkeypatch, tmp_path: Path) -> None:

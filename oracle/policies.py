@@ -9,7 +9,7 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ _FLAGS: Mapping[str, type] = {
     "fused_binds_skip": bool,
     "context_rows_floor": str,
 }
+#: Collects rows that appear twice, and lets intervals be as they are; None: both are refused.
+_Faults = list[tuple[str, str]] | None
 _FLOORS = ("block_size", "max_num_seqs*block_size")
 
 
@@ -51,20 +53,21 @@ def load_rules(name: str) -> Rules:
     return read_rules(path)
 
 
-def read_rules(path: Path) -> Rules:
+def read_rules(path: Path, *, faults: list[tuple[str, str]] | None = None) -> Rules:
     """Rules from a file; ``based_on`` is looked up beside it, then among the shipped ones.
 
     Raises BadInput with file and row for unknown keys, wrong types, rows that appear twice, and intervals that are
-    unsorted, contradict each other or can never hold.
+    unsorted, contradict each other or can never hold. With ``faults``, for an audit, such rows and intervals are loaded
+    all the same: of a row that appears twice the first counts and the second is appended as (row, what is wrong).
     """
-    merged = _merge_chain(path, ())
+    merged = _merge_chain(path, (), faults)
     try:
         return Rules(**merged)
     except TypeError as error:
         raise BadInput(f"{path}: incomplete rules, {error}") from error
 
 
-def _merge_chain(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
+def _merge_chain(path: Path, seen: tuple[Path, ...], faults: _Faults) -> dict[str, Any]:
     if path in seen:
         raise BadInput(f"{path}: expected an end to the chain of based_on, got a circle")
     data = _parse(path)
@@ -75,14 +78,14 @@ def _merge_chain(path: Path, seen: tuple[Path, ...]) -> dict[str, Any]:
             parent = POLICIES / parent.name
         if not parent.is_file():
             raise BadInput(f"{path}: based_on {data['based_on']!r}: expected a file {parent.name}, found none")
-        base = _merge_chain(parent, (*seen, path))
+        base = _merge_chain(parent, (*seen, path), faults)
     base |= {key: data[key] for key in ("name", "date", "source")}
     base |= _flags(path, data.get("flags", {}))
     base["aliases"] = {**base.get("aliases", {}), **data.get("aliases", {})}
     if "mask_workspace" in data:
         base["mask_workspace"] = _workspace(path, data["mask_workspace"])
-    for key, read in (("thresholds", _threshold), ("tables", _table), ("gates", _gate)):
-        base[key] = {**base.get(key, {}), **_rows(path, key, data.get(key, []), read)}
+    for key, read in (("thresholds", _threshold), ("tables", partial(_table, faults=faults)), ("gates", _gate)):
+        base[key] = {**base.get(key, {}), **_rows(path, key, data.get(key, []), read, faults)}
     return base
 
 
@@ -116,7 +119,7 @@ def _flags(path: Path, data: Mapping[str, Any]) -> dict[str, Any]:
     return dict(data)
 
 
-def _rows(path: Path, key: str, rows: Any, read: Any) -> dict[Any, Any]:
+def _rows(path: Path, key: str, rows: Any, read: Any, faults: _Faults) -> dict[Any, Any]:
     if not isinstance(rows, list):
         raise BadInput(f"{path}, {key}: expected a list of rows [[{key}]], got {type(rows).__name__}")
     found: dict[Any, Any] = {}
@@ -124,9 +127,15 @@ def _rows(path: Path, key: str, rows: Any, read: Any) -> dict[Any, Any]:
         where = f"{path}, {key} row {number}"
         name, value = read(where, row)
         if name in found:
-            raise BadInput(f"{where}: contradicts an earlier row of the same key {name}")
-        found[name] = value
+            _refuse(where, f"contradicts an earlier row of the same key {name}", faults)
+        found.setdefault(name, value)
     return found
+
+
+def _refuse(where: str, fault: str, faults: _Faults) -> None:
+    if faults is None:
+        raise BadInput(f"{where}: {fault}")
+    faults.append((where, fault))
 
 
 def _threshold(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, int], Threshold]:
@@ -143,24 +152,24 @@ def _threshold(where: str, row: Mapping[str, Any]) -> tuple[tuple[str, int], Thr
     return (_text(where, row, "backend"), _whole(f"{where}, device_family", row.get("device_family"), 1)), entry
 
 
-def _table(where: str, row: Mapping[str, Any]) -> tuple[tuple[int, int, str, int], TableRow]:
+def _table(where: str, row: Mapping[str, Any], faults: _Faults) -> tuple[tuple[int, int, str, int], TableRow]:
     _known(where, row, {"head_dims", "backend", "tensor_parallel", "pure", "context"})
     dims = row.get("head_dims")
     if not isinstance(dims, list) or len(dims) != 2:
         raise BadInput(f"{where}, head_dims: expected [query/key dim, value dim], got {dims!r}")
     qk, value = (_whole(f"{where}, head_dims", dim, 1) for dim in dims)
     parallel = _whole(f"{where}, tensor_parallel", row.get("tensor_parallel"), 1)
-    pure = _intervals(f"{where}, pure", row.get("pure"))
-    context = _intervals(f"{where}, context", row["context"]) if "context" in row else None
+    pure = _intervals(f"{where}, pure", row.get("pure"), faults)
+    context = _intervals(f"{where}, context", row["context"], faults) if "context" in row else None
     return (qk, value, _text(where, row, "backend"), parallel), TableRow(pure=pure, context=context)
 
 
-def _intervals(where: str, value: Any) -> tuple[Interval, ...]:
+def _intervals(where: str, value: Any, faults: _Faults) -> tuple[Interval, ...]:
     if not isinstance(value, list) or not all(isinstance(item, list) and len(item) == 2 for item in value):
         raise BadInput(f"{where}: expected a list of [longest sequence, shortest query], got {value!r}")
     intervals = tuple((_whole(where, longest, 0), _whole(where, shortest, 0)) for longest, shortest in value)
     fault = interval_fault(intervals)
-    if fault is not None:
+    if fault is not None and faults is None:
         raise BadInput(f"{where}: {fault}")
     return intervals
 

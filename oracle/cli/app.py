@@ -15,6 +15,7 @@ from ..reports.summary import BROKEN, NOTHING
 from .check import check
 from .doctor import doctor
 from .repro import repro
+from .route import route
 from .terminal import PipeClosed, close_stdout, say
 
 #: What a shell reports for a program that a closed pipe ended.
@@ -32,6 +33,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(repro)
 app.command()(doctor)
+app.command()(route)
 
 
 def _show_version(wanted: bool) -> None:

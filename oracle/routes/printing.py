@@ -1,0 +1,110 @@
+"""Explanations, maps and comparisons for people."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from ...reference.routing import Deployment, Rules
+from ..reports.plain import line, plural
+from .behaviour import LETTERS
+from .diff import Change, Comparison
+from .explain import Explanation, Step
+from .grammar import batch_text
+from .sweep import RouteMap
+
+_STYLES = {".": "dim", "D": "green", "d": "green", "M": "cyan", "Q": "yellow", "!": "bold red", " ": ""}
+_SENTENCES = {
+    "q": "fresh prompts",
+    "4q": "four fresh prompts of one length",
+    "1q1s1k_q": "a fresh prompt beside a decode",
+    "q..s..": "a prompt with cached context",
+}
+
+
+def heading(deployment: Deployment, geometry: str, *versions: Rules) -> Text:
+    """Two lines that say what was asked about."""
+    cache = "unquantised" if deployment.cache == "model" else deployment.cache
+    return Text(
+        f"{line(geometry)}, TP {deployment.tensor_parallel}, {deployment.backend} on SM{deployment.device_family}, "
+        f"{cache} cache\nrules {' against '.join(f'{line(each.name)} ({line(each.date)})' for each in versions)}",
+        "bold",
+    )
+
+
+def print_explanation(console: Console, explanation: Explanation) -> None:
+    """The decision chain as a tree: a question and its answer, then one leaf a reason."""
+    tree = Tree(Text(f"batch {batch_text(explanation.batch)}", "bold"), guide_style="dim")
+    for step in explanation.steps:
+        _grow(tree, step)
+    console.print(tree)
+    for hazard in explanation.hazards:
+        console.print(Text(f"hazard: {line(hazard)}", "bold red"))
+
+
+def _grow(tree: Tree, step: Step) -> None:
+    branch = tree.add(Text.assemble(f"{step.name}: ", (step.answer, "bold")))
+    for under in step.under:
+        _grow(branch, under)
+    said = {reason for under in step.under for reason in under.reasons}
+    for reason in step.reasons:
+        if reason not in said:
+            branch.add(Text(line(reason), "dim"))
+
+
+def print_map(console: Console, found: RouteMap) -> None:
+    """Columns are query lengths, written downwards; rows are sequence lengths."""
+    console.print(Text("sequence length by query length; fresh: no cached context"))
+    tall = max(len(str(query)) for query in found.queries)
+    gap = "" if len(found.queries) * 2 + 8 > console.width else " "
+    for level in range(tall):
+        digits = gap.join(str(query).rjust(tall)[level] for query in found.queries)
+        console.print(Text(f"{'query' if level == tall - 1 else '':>7} {digits}", "dim"), no_wrap=True)
+    for seq, row in zip(found.sequences, found.rows, strict=True):
+        text = Text(f"{'fresh' if seq is None else seq:>7} ")
+        for number, letter in enumerate(row):
+            text.append(gap if number else "").append(letter, _STYLES[letter])
+        console.print(text, no_wrap=True, crop=True)
+    console.print()
+    for letter in found.used:
+        console.print(Text.assemble((f"      {letter} ", _STYLES[letter]), LETTERS[letter]))
+
+
+def print_comparison(console: Console, comparison: Comparison, names: tuple[str, str]) -> None:
+    """First what differs for every batch, then ranges of lengths by kind of batch."""
+    for name, before, after in comparison.settings:
+        console.print(Text(name, "bold"))
+        for version, value in zip(names, (before, after), strict=True):
+            console.print(Text(f"  {version}: {line(value)}"))
+    if not comparison.changes:
+        console.print(Text("no batch behaves differently"))
+        return
+    for batch in dict.fromkeys(change.batch for change in comparison.changes):
+        console.print(Text(f"\n{_SENTENCES[batch]} ({batch})", "bold"))
+        console.print(_ranges([change for change in comparison.changes if change.batch == batch]))
+    console.print(Text(f"\n{plural(len(comparison.changes), 'range')} of lengths behave differently"))
+
+
+def _ranges(changes: Sequence[Change]) -> Table:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for _ in range(2):
+        table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for change in changes:
+        told = Text()
+        for number, behaviour in enumerate((change.before, change.after)):
+            hazard = behaviour.hazard
+            told.append("\n-> " if number else "").append(f"{behaviour}", "bold red" if hazard else "")
+            told.append(" (hazard)" if hazard else "", "bold red")
+        seq = "" if change.seq is None else f"s {span(change.seq)}" + ("" if change.exact else " at the first q")
+        table.add_row(f"  q {span(change.query)}", seq, told)
+    return table
+
+
+def span(ends: tuple[int, int]) -> str:
+    """``129..2048``, or one number."""
+    return f"{ends[0]}..{ends[1]}" if ends[0] != ends[1] else f"{ends[0]}"

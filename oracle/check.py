@@ -50,7 +50,7 @@ class _Run:
 def check(case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False) -> Verdict:
     """Judge one implementation on one case.
 
-    ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on the same memory.
+    ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
     It triples the time, so the audit asks for it and the differential matrix does not.
 
     Never raises for what the implementation does: an exception becomes an ERROR verdict. Raises BadInput for a case

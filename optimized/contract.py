@@ -76,8 +76,10 @@ class Contract:
                 raise ValueError(f"contract field {name!r}: expected one of {sorted(UNIT_ROUNDOFF)}, got {value!r}")
         if not 0.0 <= self.exp_error < 1.0:
             raise ValueError(f"contract field 'exp_error': expected a relative error in [0, 1), got {self.exp_error}")
-        if self.lse_error < 0.0:
-            raise ValueError(f"contract field 'lse_error': expected a value >= 0, got {self.lse_error}")
+        if not 0.0 <= self.lse_error < float("inf"):
+            raise ValueError(f"contract field 'lse_error': expected a finite value >= 0, got {self.lse_error}")
+        if self.output == "tf32":
+            raise ValueError("contract field 'output': tf32 is no storage format; expected fp32 or another")
 
     def as_dict(self) -> dict[str, object]:
         """The contract as JSON-ready values."""

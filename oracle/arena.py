@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .errors import BadInput
-from .guards import Guarded, guarded_buffer
+from .guards import Guarded, guarded_buffer, sparse_buffer
 
 #: Extra bytes before the payload in layout ``offset``: aligned to 16 bytes, as kernels demand, and to no more.
 SHIFT = 16
@@ -37,6 +37,17 @@ class Arena:
         whole = buffer[begin : begin + payload].view(dtype).view(block)
         tensor = whole[tuple(slice(0, extent) for extent in shape)]
         self.tensors[name] = Guarded(name, tensor, buffer, begin, payload, block)
+        return tensor
+
+    def allocate_far(self, name: str, shape: tuple[int, ...], dtype: torch.dtype, untouched: int) -> Tensor:
+        """As ``allocate`` on the CPU, where the first ``untouched`` rows cost nothing: they are not to be written."""
+        block = self._block(shape, dtype.itemsize)
+        row_bytes = prod(block[1:]) * dtype.itemsize
+        payload, shift = block[0] * row_bytes, SHIFT if self.layout == "offset" else 0
+        buffer, begin = sparse_buffer(payload, dtype, untouched * row_bytes, shift)
+        whole = buffer[begin : begin + payload].view(dtype).view(block)
+        tensor = whole[tuple(slice(0, extent) for extent in shape)]
+        self.tensors[name] = Guarded(name, tensor, buffer, begin, payload, block, untouched)
         return tensor
 
     def place(self, name: str, values: Tensor) -> Tensor:

@@ -19,6 +19,9 @@ from .errors import BadInput
 
 DTYPES = ("bf16", "fp16", "fp32", "e4m3")
 LAYOUTS = ("contiguous", "offset", "strided")
+#: Largest length, head count, top-k and seed: what an int32 index can reach.
+MOST = 2**31 - 1
+MOST_REQUESTS = 2**16
 _WORD = re.compile(r"[a-z0-9][a-z0-9._-]*")
 
 
@@ -131,7 +134,10 @@ def _spell(lengths: tuple[int, ...]) -> str:
 def _number(part: str, prefix: str, text: str) -> int:
     if not re.fullmatch(rf"{prefix}\d+", part, flags=re.ASCII):
         raise BadInput(f"case id {text!r}: expected {prefix}<number>, got {part!r}")
-    return int(part.removeprefix(prefix))
+    number = int(part.removeprefix(prefix))
+    if number > MOST:
+        raise BadInput(f"case id {text!r}: expected at most {prefix}{MOST}, got {part!r}")
+    return number
 
 
 def _lengths(part: str, prefix: str, text: str) -> tuple[int, ...]:
@@ -140,5 +146,7 @@ def _lengths(part: str, prefix: str, text: str) -> tuple[int, ...]:
     lengths: list[int] = []
     for item in part.removeprefix(prefix).split(","):
         count, _, length = item.rpartition("x")
+        if int(count or 1) > MOST_REQUESTS or int(length) > MOST:
+            raise BadInput(f"case id {text!r}: expected at most {MOST_REQUESTS} requests of {MOST} tokens, got {item!r}")
         lengths += [int(length)] * int(count or 1)
     return tuple(lengths)

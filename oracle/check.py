@@ -11,7 +11,6 @@ are neither likely nor impossible is tried on fresh seeds before it is given.
 from __future__ import annotations
 
 import time
-import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ..optimized.implementation import Implementation
+from .calling import Raised, called, told
 from .case import Case
 from .config import load
 from .facts import facts
@@ -28,6 +28,7 @@ from .inputs import Inputs, make
 from .judge.findings import Judgement
 from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
+from .sequence import sequence as second_call
 from .verdict import Finding, Status, Verdict
 
 #: Fresh seeds that decide a SUSPECT, and how many of them must be suspect again to make it a FAIL: a right
@@ -46,15 +47,18 @@ class _Run:
     problems: tuple[Finding, ...]
 
 
-def check(case: Case, implementation: Implementation, *, device: str = "cpu") -> Verdict:
+def check(case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False) -> Verdict:
     """Judge one implementation on one case.
+
+    ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
+    It triples the time, so the audit asks for it and the differential matrix does not.
 
     Never raises for what the implementation does: an exception becomes an ERROR verdict. Raises BadInput for a case
     that cannot be (unknown geometry, kind or option).
     """
     started = time.perf_counter()
     geometry = load(case.geometry)
-    reason = implementation.supports(facts(case, geometry, device))
+    known = facts(case, geometry, device)
 
     def verdict(status: Status, why: str, judgement: Judgement | None = None) -> Verdict:
         found = judgement or Judgement()
@@ -70,18 +74,24 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu") ->
             device=_device_name(device),
         )
 
+    try:
+        reason = implementation.supports(known)
+    except Exception as error:
+        return verdict("ERROR", f"supports() raised {told(error)}")
+    if not (reason is None or isinstance(reason, str)):
+        return verdict("ERROR", f"supports() returned {reason!r}, expected None or the reason why not")
     if reason is not None:
         return verdict("UNSUPPORTED", reason)
     try:
         judgement = _judged(case, implementation, device, power=True)
-    except _Raised as raised:
+    except Raised as raised:
         return verdict("ERROR", str(raised))
     if not judgement.findings and judgement.suspicions:
         again = 0
         for fresh in range(1, FRESH_SEEDS + 1):
             try:
                 other = _judged(case.with_seed(case.seed + fresh * SEED_STRIDE), implementation, device, power=False)
-            except _Raised as raised:
+            except Raised as raised:
                 return verdict("ERROR", str(raised))
             again += bool(other.findings or other.suspicions)
         judgement.measures["suspect_seeds"] = float(again)
@@ -89,15 +99,16 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu") ->
             first = judgement.suspicions[0]
             return verdict("FAIL", f"{first.message}, and so on {again} of {FRESH_SEEDS} fresh seeds", judgement)
         judgement.suspicions.clear()
+    if sequence and not judgement.findings:
+        try:
+            judgement.findings += second_call(case, implementation, device)
+        except Raised as raised:
+            return verdict("ERROR", f"on a second call: {raised}")
     if judgement.findings:
         return verdict("FAIL", judgement.findings[0].message, judgement)
     if judgement.survivors:
         return verdict("WEAK", "this input cannot tell the answer from: " + ", ".join(judgement.survivors), judgement)
     return verdict("PASS", "", judgement)
-
-
-class _Raised(Exception):
-    """What an implementation raised, in one line."""
 
 
 def _judged(case: Case, implementation: Implementation, device: str, *, power: bool) -> Judgement:
@@ -115,8 +126,11 @@ def _judged(case: Case, implementation: Implementation, device: str, *, power: b
         return judgement
     second = _run(implementation, inputs.arena.device, "stale", arguments)
     judgement.findings += second.problems
+    judgement.findings += _structure(op, arguments, second.outputs, implementation)
     judgement.findings += _inputs_kept(inputs, before)
-    if implementation.contract.deterministic and not judgement.findings:
+    if judgement.findings:
+        return judgement
+    if implementation.contract.deterministic:
         judgement.findings += _repeats(op, first.outputs, second.outputs)
     numbers = op.judge(arguments, first.outputs, implementation.contract, power)
     if not implementation.contract.deterministic:
@@ -132,7 +146,7 @@ def _run(implementation: Implementation, device: torch.device, fill: Fill, argum
     state = GlobalState.take()
     try:
         with guarded_allocations(fill) as memory:
-            outputs = _called(implementation, device, arguments)
+            outputs = called(implementation, device, arguments)
     finally:
         changed = state.restore()
     problems = [Finding("memory", message, True) for message in memory.damage()]
@@ -140,18 +154,6 @@ def _run(implementation: Implementation, device: torch.device, fill: Fill, argum
     if isinstance(outputs, tuple):
         outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
     return _Run(outputs, tuple(problems))
-
-
-def _called(implementation: Implementation, device: torch.device, arguments: Mapping[str, Any]) -> Any:
-    """The only lines in which the implementation's code runs; what they raise is its own."""
-    try:
-        outputs = implementation.prepare(**arguments)()
-        if device.type == "cuda":
-            torch.cuda.synchronize(device)
-    except Exception as error:
-        line = traceback.format_exception_only(error)[-1].strip().splitlines()[0]
-        raise _Raised(line) from error
-    return outputs
 
 
 def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
@@ -182,6 +184,8 @@ def _structure(
             found.append(f"{name} is a {type(value).__name__}, expected a tensor")
         elif tuple(value.shape) != shape:
             found.append(f"{name} has shape {list(value.shape)}, expected {list(shape)}")
+        elif value.layout is not torch.strided:
+            found.append(f"{name} has layout {value.layout}, expected a strided tensor")
         elif value.dtype not in allowed:
             found.append(f"{name} has dtype {value.dtype}, expected {' or '.join(map(str, allowed))}")
         elif value.device != device:

@@ -8,6 +8,7 @@ two, so a stray single byte that happens to equal the guard there goes unseen; t
 
 from __future__ import annotations
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
@@ -40,6 +41,21 @@ def guarded_buffer(payload: int, dtype: torch.dtype, device: torch.device, shift
     return words.view(torch.uint8), BEFORE + shift
 
 
+def sparse_buffer(payload: int, dtype: torch.dtype, untouched: int, shift: int = 0) -> tuple[Tensor, int]:
+    """As ``guarded_buffer`` on the CPU, but the first ``untouched`` bytes (even) of the payload cost no memory.
+
+    They are private anonymous pages that nothing writes: zeros when read, for as long as nobody strays into them.
+    """
+    begin = BEFORE + shift
+    total = -(-(begin + payload + AFTER) // 8) * 8
+    pages = mmap.mmap(-1, total, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    buffer = torch.frombuffer(pages, dtype=torch.uint8)
+    words = buffer.view(torch.int16)
+    words[: begin // 2] = _word(dtype)
+    words[(begin + untouched) // 2 :] = _word(dtype)
+    return buffer, begin
+
+
 @dataclass(frozen=True, slots=True)
 class Guarded:
     """A tensor inside a larger buffer whose remaining bytes are guards."""
@@ -54,6 +70,8 @@ class Guarded:
     """Bytes from the first to the last element, gaps included."""
     block: tuple[int, ...] | None = None
     """Shape of the contiguous block that the tensor is the first corner of; what is left of it is guarded too."""
+    untouched: int = 0
+    """First rows of the block that are no memory yet (see ``sparse_buffer``) and must not be read: no guards there."""
 
     def damage(self) -> list[str]:
         """Where guard bytes changed, in words; empty if none did. Offsets count from the start of the tensor."""
@@ -87,18 +105,30 @@ class Guarded:
         rows = self.buffer[self.begin : self.begin + self.payload].view(*self.block[:-1], self.block[-1] * size)
         pattern, row_bytes = self._pattern(0, rows.shape[-1]), prod(rows.shape[1:])
         step = max(1, _CHUNK // row_bytes)
-        for start in range(0, rows.shape[0], step):
+        for start in range(self.untouched, rows.shape[0], step):
             wrong = rows[start : start + step] != pattern
             inner = wrong[(slice(None), *(slice(0, extent) for extent in shape[1:-1]), slice(0, shape[-1] * size))]
             inner.fill_(False)
             yield wrong, start * row_bytes
 
     def fingerprint(self) -> int:
-        """A 64-bit sum over all bytes, guards included; any change within one 8-byte word changes it."""
+        """A 64-bit sum over all bytes, guards included; any change within one 8-byte word changes it.
+
+        Of a sparse buffer the untouched bytes are left out, but for the words that the others begin or end in.
+        """
         words = self.buffer.view(torch.int64)
         total = torch.zeros((), dtype=torch.int64, device=words.device)
-        for start in range(0, words.numel(), _CHUNK):
-            part = words[start : start + _CHUNK]
-            weights = torch.arange(start, start + part.numel(), device=part.device).mul_(-0x61C8864680B583EB)
-            total += (part * weights.bitwise_or_(1)).sum()
+        for begin, stop in self._touched_words():
+            for start in range(begin, stop, _CHUNK):
+                part = words[start : min(start + _CHUNK, stop)]
+                weights = torch.arange(start, start + part.numel(), device=part.device).mul_(-0x61C8864680B583EB)
+                total += (part * weights.bitwise_or_(1)).sum()
         return int(total) & (2**64 - 1)
+
+    def _touched_words(self) -> tuple[tuple[int, int], ...]:
+        """Ranges of 8-byte words of the buffer that are memory."""
+        words = self.buffer.numel() // 8
+        if not self.untouched:
+            return ((0, words),)
+        row_bytes = self.payload // (self.block or self.tensor.shape)[0]
+        return (0, -(-self.begin // 8)), ((self.begin + self.untouched * row_bytes) // 8, words)

@@ -87,10 +87,12 @@ def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
 
 
 def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    tensors = [a[name] for name in ("q", "kv", "indices")]
+    kv, indices = _compacted(a["kv"], a["indices"])
     return attention.judge(
         lambda: sparse_chunks(
-            *tensors,
+            a["q"],
+            kv,
+            indices,
             value_dim=a["value_dim"],
             lengths=a.get("lengths"),
             limit=_limit(a, GATHERED),
@@ -101,6 +103,17 @@ def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
         a.get("sink"),
         power=power,
     )
+
+
+def _compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """The same call on the rows that are named alone, where most are not: a cache may be larger than memory."""
+    if kv.shape[0] <= indices.numel():
+        return kv, indices
+    valid = (indices >= 0) & (indices < kv.shape[0])
+    named, place = torch.unique(indices[valid], return_inverse=True)
+    found = torch.full_like(indices, -1)
+    found[valid] = place.to(indices.dtype)
+    return kv[named.long()], found
 
 
 def _multiplicity(indices: Tensor, rows: int, lengths: Tensor | None) -> float:

@@ -12,6 +12,7 @@ import typer
 from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
+from .audit import audit
 from .check import check
 from .doctor import doctor
 from .repro import repro
@@ -32,6 +33,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command()(repro)
+app.command()(audit)
 app.command()(doctor)
 app.command()(route)
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..errors import Unsupported
 from . import attention, patterns, rng
 from .dense import draw
 from .options import pattern_of
@@ -56,7 +55,7 @@ def sparse_mqa(site: Site) -> dict[str, object]:
     picked = _select(site, row, offset + case.keys + SPARE)
     q = site.arena.allocate("q", (case.queries, case.heads, form.width), site.dtype)
     rng.fill(q, lambda start, stop: draw(case.kind, "q", form, batch.q[start:stop], site.heads))
-    _fill_cache(site, form, row, picked)
+    _fill_cache(site, form, row, picked, offset)
     site.int32("indices", picked.indices)
     if picked.lengths is not None:
         site.int32("lengths", picked.lengths)
@@ -68,8 +67,6 @@ def sparse_mqa(site: Site) -> dict[str, object]:
 def _offset(site: Site) -> int:
     """Unused rows before those in use."""
     if "hugerows" in site.case.options:
-        if site.device.type != "cuda":
-            raise Unsupported("option 'hugerows': needs a CUDA device with over 4 GiB free; use 'highrows' here")
         return 2**31 // site.geometry.latent_dim + 1
     return _HIGH if "highrows" in site.case.options else 0
 
@@ -113,11 +110,19 @@ def _with_tails(site: Site, indices: Tensor, lengths: Tensor, rows: int) -> Tens
     return torch.where(slot < lengths[:, None], indices, tail)
 
 
-def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection) -> None:
+def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection, offset: int) -> None:
     case, batch = site.case, site.batch
-    kv = site.arena.allocate("kv", (picked.rows, form.width), site.dtype)
+    shape = (picked.rows, form.width)
+    # Gigabytes of rows in front are real memory on a GPU, and pages that nobody touches on a CPU.
+    sparse = "hugerows" in case.options and site.device.type == "cpu"
+    first = offset if sparse else 0
+    kv = (
+        site.arena.allocate_far("kv", shape, site.dtype, first)
+        if sparse
+        else site.arena.allocate("kv", shape, site.dtype)
+    )
     bad = poison(poison_of(case.options, case.seed), case.seed, "kv", form.width, site.dtype)
-    rng.fill(kv, lambda start, stop: bad(torch.arange(start, stop, device=site.device)))
+    rng.fill(kv[first:], lambda start, stop: bad(torch.arange(first + start, first + stop, device=site.device)))
     used = torch.nonzero(picked.referenced()[row]).flatten()
     tokens, target = batch.k[used], row[used]
 

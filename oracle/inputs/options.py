@@ -27,7 +27,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "sink": "an attention sink a head: finite, one of them -inf, with five heads or more one +inf",
         "row0": "the first key of the batch lies on row 0 of the cache, which otherwise belongs to none",
         "highrows": "the rows in use lie behind 65,536 unused ones",
-        "hugerows": "the rows in use lie past element 2**31 of the cache (CUDA only, needs over 4 GiB)",
+        "hugerows": "the rows in use lie past element 2**31 of the cache (over 4 GiB; on a CPU of addresses only)",
         **_POISON,
     },
     "indexer_scores": {**_BACKWARDS, **_POISON},

@@ -151,7 +151,10 @@ def _signs(state: State, chunk: Chunk, error: Tensor, m: Moments, b: Budget, ans
     sign, size = m.out.sign(), m.out.abs()
     total = size.sum(-1)
     # What one row's keys share cannot be told from a bias, nor can the errors of working precision.
-    drift = answer.cell * m.coherence.sqrt() * total + b.working.sum(-1)
+    shared = answer.cell * m.coherence.sqrt()
+    if answer.contract.partials is not None:
+        shared = shared + UNIT_ROUNDOFF[answer.contract.partials]
+    drift = shared * total + b.working.sum(-1)
     known = (sign * (rounded(m.out, answer.output) - m.out)).sum(-1)
     for name, values in (("signed", (sign * error).sum(-1)), ("sizes", total), ("known", known), ("drift", drift)):
         state.rows[name].add(chunk.place(values))

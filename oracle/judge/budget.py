@@ -75,7 +75,9 @@ def budget(m: Moments, contract: Contract, output: str, depth: int, z: float, mu
         variance = variance + (u_s * u_s / 3.0) * size2 * 2.0 * (square + m.weight2[..., None] * out2)
     if contract.partials is not None:
         u_partial = UNIT_ROUNDOFF[contract.partials]
-        variance = variance + (u_partial * u_partial / 3.0) * m.b1 * m.b1
+        # The keys of one part share its rounding, and rows with the same keys may share all of it.
+        coherent = coherent + (u_partial * u_partial / 3.0) * out2
+        variance = variance + (u_partial * u_partial / 3.0) * (m.b1 * m.b1 + out2)
     score = score_error(contract, depth) * m.score_size_max + UNIT_ROUNDOFF["fp32"] * (m.score_max + 8.0)
     keys = m.seen.clamp_min(1).to(m.out.dtype).sqrt() + 4.0
     accumulation = 2.0 * UNIT_ROUNDOFF[contract.accumulator] * keys

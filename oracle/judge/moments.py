@@ -159,4 +159,6 @@ def _coherence(p: Tensor, cell: float) -> Tensor:
         near = (logs[..., distance::stride] - logs[..., :-distance:stride]).abs_() < cell
         met += pair.sum(-1)
         shared += pair.mul_(near).sum(-1)
-    return (shared / met.clamp_min(torch.finfo(met.dtype).tiny)).to(p.dtype)
+    # Where no pair of keys met, nothing speaks against one rounding error for all of them.
+    estimate = torch.where(met > 0, shared / met.clamp_min(torch.finfo(met.dtype).tiny), 1.0)
+    return estimate.to(p.dtype)

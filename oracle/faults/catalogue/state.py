@@ -192,43 +192,43 @@ def _split_by_batch(kernel: Kernel, inputs: Inputs) -> Outputs:
 STATE = (
     fault(
         "plan-of-first-call", "dense_mha", "Lengths of the first call of a shape are used for all.",
-        "TensorRT-LLM#18443", "property", options=("sequence",), plant=remembering("dense_mha", _first("cu_q", "cu_k")),
+        "TensorRT-LLM#18443", "sequence", options=("sequence",), plant=remembering("dense_mha", _first("cu_q", "cu_k")),
     ),
     fault(
         "scale-of-first-call", "sparse_mqa", "The compiled kernel is cached without the scale in its key.",
-        "flashinfer#4014", "property", options=("sequence",), plant=remembering("sparse_mqa", _first("scale")),
+        "flashinfer#4014", "sequence", options=("sequence",), plant=remembering("sparse_mqa", _first("scale")),
     ),
     fault(
-        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "property",
+        "mask-of-first-call", "masked_mha", "The mask of the first plan survives.", "flashinfer#1028", "sequence",
         options=("sequence",),
         plant=remembering("masked_mha", _first("mask")),
     ),
     fault(
         "index-buffer-of-first-call", "sparse_mqa", "A captured graph reads the index buffer of its capture.",
-        "TensorRT-LLM#16290", "property", options=("sequence",), plant=remembering("sparse_mqa", _first("indices")),
+        "TensorRT-LLM#16290", "sequence", options=("sequence",), plant=remembering("sparse_mqa", _first("indices")),
     ),
     fault(
         "split-workspace-stale", "dense_mha", "Partial results of an earlier, longer call are merged in.",
-        "vllm#47188", "property", options=("sequence",), plant=remembering("dense_mha", _stale_splits),
+        "vllm#47188", "sequence", options=("sequence",), plant=remembering("dense_mha", _stale_splits),
     ),
     fault(
         "answer-cached-by-pointer", "sparse_mqa", "The answer is cached by the address of the inputs.",
-        "KernelBench#82", "property", options=("sequence",), plant=remembering("sparse_mqa", _by_pointer),
+        "KernelBench#82", "sequence", options=("sequence",), plant=remembering("sparse_mqa", _by_pointer),
     ),
     fault(
         "answer-cached-by-shape", "indexer_scores", "The answer is cached by the shapes of the inputs.",
-        "KernelBench#82", "property", options=("sequence",), plant=remembering("indexer_scores", _by_shape),
+        "KernelBench#82", "sequence", options=("sequence",), plant=remembering("indexer_scores", _by_shape),
     ),
     fault(
         "selection-cached-by-shape", "topk_select", "A layer reuses the selection of an earlier call.",
-        "sglang#28532", "property", options=("sequence",), plant=remembering("topk_select", _by_shape),
+        "sglang#28532", "sequence", options=("sequence",), plant=remembering("topk_select", _by_shape),
     ),
     fault(
         "output-accumulates", "dense_mha", "The output buffer is not cleared between calls.", "", "rerun",
         plant=remembering("dense_mha", _accumulates),
     ),
     fault(
-        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "property",
+        "output-buffer-shared", "merge_lse", "Every call returns the same buffer.", "sglang#34076", "sequence",
         options=("sequence",),
         plant=remembering("merge_lse", _one_buffer),
     ),

@@ -1,0 +1,87 @@
+"""The state of an audit in a file: a line of JSON for each finished job, so that an interrupted audit goes on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from ..environment import commit, version
+from ..errors import BadInput
+from ..verdict import Verdict
+from .plan import Job, Settings
+from .result import Outcome
+
+SCHEMA = "attnoracle.audit-state/1"
+
+
+class Journal:
+    """Outcomes by job key; every new one is on disk before the next begins. Without a path nothing is kept.
+
+    Raises BadInput for a file that is no state, or that of another version of the project or another seed.
+    """
+
+    def __init__(self, path: str | None, settings: Settings) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self._file = None
+        if path is None:
+            return
+        head = {"schema": SCHEMA, "attnoracle": version(), "git": commit(), "seed": settings.seed}
+        head["device"] = settings.device
+        try:
+            text = _whole_lines(Path(path))
+            self.outcomes = _parsed(path, text, head) if text else {}
+            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 -- closed by __exit__
+        except OSError as error:
+            raise BadInput(f"--resume {path}: cannot be read and written: {error.strerror}") from None
+        if not text:
+            self._line(head)
+
+    def __enter__(self) -> Journal:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._file is not None:
+            self._file.close()
+
+    def left(self, jobs: Iterable[Job]) -> list[Job]:
+        """Those that have no outcome yet."""
+        return [job for job in jobs if job.key not in self.outcomes]
+
+    def add(self, verdict: Verdict) -> None:
+        outcome = Outcome.of(verdict)
+        self.outcomes[outcome.key] = outcome
+        self._line(outcome.record())
+
+    def _line(self, record: dict[str, Any]) -> None:
+        if self._file is not None:
+            self._file.write(json.dumps(record) + "\n")
+            self._file.flush()
+
+
+def _whole_lines(path: Path) -> str:
+    """The lines of the file that have an end, empty if there is none; one that was cut off is taken out of it."""
+    if not path.exists():
+        return ""
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if len(whole) < len(data) and whole:
+        with path.open("r+b") as file:
+            file.truncate(len(whole))
+    return whole.decode(errors="replace") if whole or not data else data.decode(errors="replace")
+
+
+def _parsed(path: str, text: str, head: dict[str, Any]) -> dict[str, Outcome]:
+    try:
+        found, *records = [json.loads(line) for line in text.splitlines()]
+        outcomes = [Outcome.parse(record) for record in records]
+        differing = [name for name in head if found.get(name) != head[name]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise BadInput(f"--resume {path}: expected the state of an audit, got something else; name another") from None
+    if differing:
+        raise BadInput(f"--resume {path}: the state of another audit (differs in {', '.join(differing)}); delete it")
+    return {outcome.key: outcome for outcome in outcomes}

@@ -1,0 +1,46 @@
+"""Runs an audit in worker processes, remembering every outcome."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from ..pool import run as run_pairs
+from ..verdict import Verdict
+from .journal import Journal
+from .plan import Job, Settings
+from .result import Audit
+from .trial import judge
+
+#: Seconds after which one fault has hung, where there are workers to end.
+PATIENCE = 600.0
+
+
+def run(
+    jobs: Sequence[Job],
+    settings: Settings,
+    journal: Journal,
+    *,
+    workers: int,
+    on_done: Callable[[Verdict], None] = lambda verdict: None,
+) -> Audit:
+    """The outcomes of ``jobs``, those in the journal included; what is missing is run and written there first."""
+    started = time.monotonic()
+
+    def done(verdict: Verdict) -> None:
+        journal.add(verdict)
+        on_done(verdict)
+
+    run_pairs(
+        [(job.case, job.name) for job in journal.left(jobs)],
+        jobs=workers,
+        device=settings.device,
+        on_result=lambda i, verdict: None,
+        on_done=done,
+        timeout=PATIENCE if workers > 1 else None,
+        judge=judge,
+    )
+    outcomes = [journal.outcomes[job.key] for job in jobs]
+    # An audit that goes on took longer than this process saw.
+    worked = sum(outcome.seconds for outcome in outcomes) / workers
+    return Audit.of(outcomes, max(time.monotonic() - started, worked), settings.seed)

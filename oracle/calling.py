@@ -1,0 +1,47 @@
+"""Calling an implementation: the only lines in which its code runs."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ..optimized.implementation import Implementation
+
+
+class Raised(Exception):
+    """What an implementation raised, in one line."""
+
+
+def called(implementation: Implementation, device: torch.device, arguments: Mapping[str, Any]) -> Any:
+    """Prepare and run once, and wait for the device.
+
+    The implementation gets aliases: giving one other data, another shape or another dtype changes nothing that the
+    judge reads. Raises ``Raised`` for whatever it raises, ``SystemExit`` included; only Ctrl-C passes through.
+    """
+    aliases = {name: value.detach() if isinstance(value, Tensor) else value for name, value in arguments.items()}
+    try:
+        outputs = implementation.prepare(**aliases)()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        return plain(outputs)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        raise Raised(told(error)) from error
+
+
+def plain(outputs: Any) -> Any:
+    """Tensor subclasses as tensors: what they override must not judge them."""
+    if not isinstance(outputs, tuple):
+        return outputs
+    return tuple(value.as_subclass(Tensor) if isinstance(value, Tensor) else value for value in outputs)
+
+
+def told(error: BaseException) -> str:
+    """An exception in one line."""
+    lines = traceback.format_exception_only(error)[-1].strip().splitlines()
+    return lines[0] if lines else type(error).__name__

@@ -1,0 +1,76 @@
+"""``attnoracle audit``: the oracle judged by planted faults and by kernels known to be good."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..device import settle
+from ..errors import BadInput
+from ..pool import default_jobs
+from . import options
+from .terminal import check_target, console, write
+
+_README = Path(__file__).resolve().parents[2] / "README.md"
+
+
+def audit(
+    context: typer.Context,
+    fault: Annotated[
+        list[str] | None, typer.Option("--fault", metavar="NAME", help="Like lse-base-2 or 'triton-*'. Repeatable.")
+    ] = None,
+    check: Annotated[
+        list[str] | None,
+        typer.Option("--check", metavar="NAME", help="Only faults that this check should kill. Repeatable."),
+    ] = None,
+    quick: Annotated[bool, typer.Option("--quick", help="One fault a theme and operator, 150 good runs.")] = False,
+    good_runs: Annotated[
+        int | None,
+        typer.Option("--good-runs", metavar="N", min=0, help="Of right kernels. [default: 2400; 150 if quick]"),
+    ] = None,
+    device: options.DeviceName = options.Device.cpu,
+    jobs: options.Jobs = None,
+    seed: options.Seed = 0,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="FILE", help="Keep the state here; go on from it if it exists.")
+    ] = None,
+    json: options.Json = None,
+    write_: Annotated[
+        bool, typer.Option("--write", help="Write the audit file and the figures of the README (whole audits only).")
+    ] = False,
+    quiet: options.Quiet = False,
+) -> None:
+    """Plant faults and see which checks kill them; run right kernels and see whether any is rejected."""
+    from ..audit.journal import Journal
+    from ..audit.plan import Settings, plan
+    from ..audit.run import run
+    from ..environment import environment
+    from ..reports.audit_report import document, report
+    from ..reports.json_report import dumps
+    from ..reports.progress import progress
+
+    check_target("--json", json)
+    where = settle(device)
+    settings = Settings(tuple(fault or ()), tuple(check or ()), quick, seed, good_runs, where)
+    if write_ and not (settings.whole and _README.is_file()):
+        raise BadInput("--write: takes a whole audit, in a checkout; leave out --quick, --fault and --check")
+    planned = plan(settings)
+    with (
+        Journal(resume, settings) as journal,
+        progress(console(stderr=True), len(journal.left(planned)), quiet=quiet) as advance,
+        contextlib.redirect_stdout(sys.stderr),
+    ):
+        outcome = run(planned, settings, journal, workers=jobs or default_jobs(where), on_done=advance)
+    write(json, lambda: dumps(document(["attnoracle", *context.obj], environment(), outcome)))
+    report(console(stderr=json == "-"), outcome)
+    if write_:
+        from ..audit import committed, readme
+
+        committed.FILE.write_text(committed.compact(outcome), encoding="utf-8")
+        text = readme.updated(_README.read_text(encoding="utf-8"), committed.recorded())
+        _README.write_text(text, encoding="utf-8")
+    raise typer.Exit(outcome.exit_code)

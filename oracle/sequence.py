@@ -1,0 +1,97 @@
+"""State kept between calls: the same memory is used again with every value changed.
+
+A plan, a mask or a scale that survives from the first call, an answer cached by address or shape, a workspace that
+still holds the partial results of a longer call, one output buffer for all calls: none of them shows while a kernel
+only ever sees one set of values. Here it is called, everything it was given is overwritten in place and it is prepared
+and called again: once with the same shapes, tensors of another seed, a key moved from one request to another and
+another scale; then with a key less. Each answer is judged on its own inputs, and the first has to be what it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from torch import Tensor
+
+from ..optimized.implementation import Implementation
+from .calling import called
+from .case import Case
+from .config import load
+from .globals import GlobalState
+from .inputs import make
+from .memory import guarded_allocations
+from .operators import Operator, operator
+from .verdict import Finding
+
+#: Distance between the seeds of the two calls; the fresh seeds that ``check`` tries lie elsewhere.
+OTHER_SEED = 500_009
+#: Not a power of two, and not a factor that rounding hides.
+OTHER_SCALE = 1.25
+
+
+def sequence(case: Case, implementation: Implementation, device: str) -> list[Finding]:
+    """What later calls on the same memory got wrong; empty if nothing.
+
+    For an implementation whose single call on ``case`` was found right. Raises ``Raised`` for what it raises.
+    """
+    op, geometry = operator(case.operator), load(case.geometry)
+    inputs = make(case, geometry, device)
+    arguments, where = inputs.kwargs(), inputs.arena.device
+    found: list[Finding] = []
+    state = GlobalState.take()
+    try:
+        with guarded_allocations("stale"):
+            first = called(implementation, where, arguments)
+            kept = [t.clone() for t in first]
+            for other in _others(case):
+                changed = _overwritten(arguments, make(other, geometry, device).kwargs())
+                found += _judged(op, implementation, changed, called(implementation, where, changed))
+            spoilt = [name for name, a, b in zip(op.outputs, first, kept, strict=False) if not _same(a, b)]
+    finally:
+        state.restore()
+    return [Finding("sequence", f"a later call changed the first answer's {name}", True) for name in spoilt] + found
+
+
+def _others(case: Case) -> Iterator[Case]:
+    """The cases of the later calls: as many keys as the first, then fewer where the operator has keys of its own."""
+    keys = list(case.k_lens)
+    giver = next((i for i, n in enumerate(keys) if n > 1), None)
+    if giver is not None and len(keys) > 1 and case.operator != "merge_lse":
+        keys[giver] -= 1
+        keys[(giver + 1) % len(keys)] += 1
+    yield replace(case, seed=case.seed + OTHER_SEED, k_lens=tuple(keys))
+    if giver is not None and case.operator not in ("topk_select", "merge_lse"):
+        keys[giver] -= 1
+        yield replace(case, seed=case.seed + 2 * OTHER_SEED, k_lens=tuple(keys))
+
+
+def _overwritten(arguments: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """The keywords ``other`` in the memory of ``arguments``, as far as rows of the same shape fit in; another scale."""
+    changed = dict(other)
+    for name, value in other.items():
+        if isinstance(value, Tensor):
+            old = arguments[name]
+            if value.shape[1:] == old.shape[1:] and len(value) <= len(old):
+                changed[name] = old[: len(value)].copy_(value)
+    if "scale" in other:
+        changed["scale"] = other["scale"] * OTHER_SCALE
+    return changed
+
+
+def _judged(op: Operator, implementation: Implementation, arguments: dict[str, Any], outputs: Any) -> list[Finding]:
+    """The numbers of one later answer."""
+    shapes = op.shapes(arguments)
+    if any(tuple(t.shape) != shape for t, shape in zip(outputs, shapes, strict=False)):
+        return [Finding("sequence", "a later call on the same memory returned another shape", True)]
+    # Without the statistics that are only suspicious: they would have to be repeated on fresh seeds.
+    return [
+        replace(finding, check="sequence", message=f"on a later call in the same memory, {finding.message}")
+        for finding in op.judge(arguments, tuple(t.clone() for t in outputs), implementation.contract, False).findings
+    ]
+
+
+def _same(a: Tensor, b: Tensor) -> bool:
+    """Equal values, any NaN equal to any other."""
+    return bool(((a == b) | ((a != a) & (b != b))).all())

@@ -147,6 +147,7 @@ def _lengths(part: str, prefix: str, text: str) -> tuple[int, ...]:
     for item in part.removeprefix(prefix).split(","):
         count, _, length = item.rpartition("x")
         if int(count or 1) > MOST_REQUESTS or int(length) > MOST:
-            raise BadInput(f"case id {text!r}: expected at most {MOST_REQUESTS} requests of {MOST} tokens, got {item!r}")
+            most = f"{MOST_REQUESTS} requests of {MOST} tokens"
+            raise BadInput(f"case id {text!r}: expected at most {most}, got {item!r}")
         lengths += [int(length)] * int(count or 1)
     return tuple(lengths)

@@ -53,6 +53,8 @@ DENSE = (
     *MHA,
     Row(*_ragged((24, 70)), "randn", ("noncausal",)),
     Row(*_ragged((9, 128), (5, 33), (2, 100)), "wide", ("noncausal",)),
+    Row(*_ragged((40, 12), (20, 5), (3, 60), (7, 30)), "randn", ("noncausal",)),
+    Row(*_ragged((140, 300)), "randn", heads=4),
 )
 MASKED = (
     *(Row(row.q, row.k, row.kind, topk=24) for row in MHA),
@@ -61,6 +63,8 @@ MASKED = (
     Row(*_ragged((30, 260)), "randn", ("blocks",), 32),
     Row(*_ragged((21, 100), (9, 9)), "randn", ("empty-rows",), 16),
     Row(*_ragged((50, 50)), "offset", ("dense-mask",), 16),
+    Row(*_ragged((130, 200), (9, 30)), "randn", ("noncausal",), 24),
+    Row(*_ragged((140, 420)), "wide", (), 48),
 )
 #: Sparse MQA, one block of heads: each index pattern once, lengths and sink, top-k beside tile edges.
 SPARSE = (
@@ -79,6 +83,8 @@ SPARSE = (
     Row(*_ragged((2, 64), (2, 64)), "grid", ("prefix",), 64),
     Row(*_ragged((6, 220)), "negative", ("window",), 32),
     Row(*_ragged((5, 110)), "sinktoken", (), 1),
+    Row(*_ragged((20, 160)), "wide", ("sink",), 130, 32),
+    Row(*_ragged((4, 120), (2, 1)), "small", ("duplicates", "sink"), 40, 12),
     Row(*_ragged((1, 75), (1, 3), (1, 240)), "mixed", ("highrows",), 64),
 )
 INDEXER = (
@@ -88,6 +94,7 @@ INDEXER = (
     Row(*_ragged((9, 70), (7, 7)), "grid"),
     Row(*_ragged((8, 90)), "pow2"),
     Row(*_ragged((6, 150), (5, 80), (9, 40)), "randn", ("backwards",)),
+    Row(*_ragged((9, 4), (36, 60)), "randn", heads=32),
 )
 SELECT = (
     Row(*_ragged((6, 500), (2, 40)), "randn", (), 64),
@@ -100,11 +107,15 @@ SELECT = (
     Row(*_ragged((4, 333)), "nan", (), 31),
     Row(*_ragged((5, 97), (5, 99), (3, 140)), "randn", (), 98),
     Row(*_ragged((4, 160), (5, 90), (3, 220)), "randn", ("backwards",), 40),
+    Row(*_ragged((9, 4), (20, 90)), "randn", (), 1),
+    Row(*_ragged((24, 1300)), "randn", (), 600),
 )
 MERGE = (
     Row(*_ragged((33, 33)), "randn"),
     Row(*_ragged((7, 7), (20, 20)), "wide"),
     Row(*_ragged((41, 41)), "empties"),
+    Row(*_ragged((70, 70)), "randn", heads=8, dtype="fp32"),
+    Row(*_ragged((5, 5)), "wide", dtype="fp16"),
 )
 TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
     "dense_mha": (DENSE, 2),

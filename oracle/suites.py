@@ -53,6 +53,9 @@ DENSE = (
     *MHA,
     Row(*_ragged((24, 70)), "randn", ("noncausal",)),
     Row(*_ragged((9, 128), (5, 33), (2, 100)), "wide", ("noncausal",)),
+    Row(*_ragged((21, 85), (3, 7)), "randn", dtype="fp16"),
+    Row(*_ragged((18, 66)), "small", dtype="fp32"),
+    Row(*_ragged((64, 300)), "grid"),
 )
 MASKED = (
     *(Row(row.q, row.k, row.kind, topk=24) for row in MHA),
@@ -61,6 +64,9 @@ MASKED = (
     Row(*_ragged((30, 260)), "randn", ("blocks",), 32),
     Row(*_ragged((21, 100), (9, 9)), "randn", ("empty-rows",), 16),
     Row(*_ragged((50, 50)), "offset", ("dense-mask",), 16),
+    Row(*_ragged((24, 70), (9, 40)), "randn", ("noncausal",), 20),
+    Row(*_ragged((22, 100), (3, 8)), "randn", (), 24, dtype="fp16"),
+    Row(*_ragged((17, 65)), "small", (), 24, dtype="fp32"),
 )
 #: Sparse MQA, one block of heads: each index pattern once, lengths and sink, top-k beside tile edges.
 SPARSE = (
@@ -80,6 +86,9 @@ SPARSE = (
     Row(*_ragged((6, 220)), "negative", ("window",), 32),
     Row(*_ragged((5, 110)), "sinktoken", (), 1),
     Row(*_ragged((1, 75), (1, 3), (1, 240)), "mixed", ("highrows",), 64),
+    Row(*_ragged((5, 80), (2, 33)), "randn", ("row0",), 32, 12),
+    Row(*_ragged((5, 130)), "randn", ("trailing",), 66, dtype="fp16"),
+    Row(*_ragged((4, 70)), "wide", (), 40, dtype="fp32"),
 )
 INDEXER = (
     Row(*_ragged((12, 100), (4, 33))),
@@ -105,6 +114,8 @@ MERGE = (
     Row(*_ragged((33, 33)), "randn"),
     Row(*_ragged((7, 7), (20, 20)), "wide"),
     Row(*_ragged((41, 41)), "empties"),
+    Row(*_ragged((19, 19)), "wide", dtype="fp32"),
+    Row(*_ragged((23, 23)), "empties", dtype="fp16"),
 )
 TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
     "dense_mha": (DENSE, 2),

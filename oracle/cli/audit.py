@@ -30,7 +30,7 @@ def audit(
     quick: Annotated[bool, typer.Option("--quick", help="One fault a theme and operator, 150 good runs.")] = False,
     good_runs: Annotated[
         int | None,
-        typer.Option("--good-runs", metavar="N", min=0, help="Of right kernels. [default: 2400; 150 if quick]"),
+        typer.Option("--good-runs", metavar="N", min=0, help="Of right kernels. [default: 2100; 150 if quick]"),
     ] = None,
     device: options.DeviceName = options.Device.cpu,
     jobs: options.Jobs = None,

@@ -31,8 +31,8 @@ def block(audit: Mapping[str, Any]) -> str:
     return f"""{BEGIN}
 ## How good is the verdict?
 
-`attnoracle audit` plants {s["faults"]} faults, many of them from public bug reports, in simulated kernels, in the reference
-pipeline and in the shipped Triton kernels: {s["killed"]} of {s["faults"]} are killed.
+`attnoracle audit` plants {s["faults"]} faults, many of them from public bug reports, in simulated kernels, in the
+reference pipeline and in the shipped Triton kernels: {s["killed"]} of {s["faults"]} are killed.
 {s["good_runs"]:,} runs of kernels known to be good gave {s["false_alarms"]} false alarms:
 with {s["confidence"]:.0%} confidence, the chance of one is below {s["false_alarm_upper_bound"]:.2g}.
 

@@ -55,6 +55,9 @@ DENSE = (
     Row(*_ragged((9, 128), (5, 33), (2, 100)), "wide", ("noncausal",)),
     Row(*_ragged((40, 12), (20, 5), (3, 60), (7, 30)), "randn", ("noncausal",)),
     Row(*_ragged((140, 300)), "randn", heads=4),
+    Row(*_ragged((21, 85), (3, 7)), "randn", dtype="fp16"),
+    Row(*_ragged((18, 66)), "small", dtype="fp32"),
+    Row(*_ragged((64, 300)), "grid"),
 )
 MASKED = (
     *(Row(row.q, row.k, row.kind, topk=24) for row in MHA),
@@ -65,6 +68,9 @@ MASKED = (
     Row(*_ragged((50, 50)), "offset", ("dense-mask",), 16),
     Row(*_ragged((130, 200), (9, 30)), "randn", ("noncausal",), 24),
     Row(*_ragged((140, 420)), "wide", (), 48),
+    Row(*_ragged((24, 70), (9, 40)), "randn", ("noncausal",), 20),
+    Row(*_ragged((22, 100), (3, 8)), "randn", (), 24, dtype="fp16"),
+    Row(*_ragged((17, 65)), "small", (), 24, dtype="fp32"),
 )
 #: Sparse MQA, one block of heads: each index pattern once, lengths and sink, top-k beside tile edges.
 SPARSE = (
@@ -86,6 +92,9 @@ SPARSE = (
     Row(*_ragged((20, 160)), "wide", ("sink",), 130, 32),
     Row(*_ragged((4, 120), (2, 1)), "small", ("duplicates", "sink"), 40, 12),
     Row(*_ragged((1, 75), (1, 3), (1, 240)), "mixed", ("highrows",), 64),
+    Row(*_ragged((5, 80), (2, 33)), "randn", ("row0",), 32, 12),
+    Row(*_ragged((5, 130)), "randn", ("trailing",), 66, dtype="fp16"),
+    Row(*_ragged((4, 70)), "wide", (), 40, dtype="fp32"),
 )
 INDEXER = (
     Row(*_ragged((12, 100), (4, 33))),
@@ -116,6 +125,8 @@ MERGE = (
     Row(*_ragged((41, 41)), "empties"),
     Row(*_ragged((70, 70)), "randn", heads=8, dtype="fp32"),
     Row(*_ragged((5, 5)), "wide", dtype="fp16"),
+    Row(*_ragged((19, 19)), "wide", dtype="fp32"),
+    Row(*_ragged((23, 23)), "empties", dtype="fp16"),
 )
 TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
     "dense_mha": (DENSE, 2),

@@ -15,7 +15,7 @@ from .good import good_runs
 from .trial import FAULT, candidates_first
 
 #: Runs of right kernels: in full, and in the form for continuous integration.
-GOOD_RUNS, QUICK_GOOD_RUNS = 2400, 150
+GOOD_RUNS, QUICK_GOOD_RUNS = 2100, 150
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class Settings:
     quick: bool = False
     seed: int = 0
     good_runs: int | None = None
-    """None: 2,400, or 150 if ``quick``, or none where faults or checks are named."""
+    """None: 2,100, or 150 if ``quick``, or none where faults or checks are named."""
     device: str = "cpu"
 
     @property

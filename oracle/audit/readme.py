@@ -31,7 +31,7 @@ def block(audit: Mapping[str, Any]) -> str:
     return f"""{BEGIN}
 ## How good is the verdict?
 
-`attnoracle audit` plants {s["faults"]} faults, most of them from public bug reports, in simulated kernels, in the
+`attnoracle audit` plants {s["faults"]} faults, many of them from public bug reports, in simulated kernels, in the
 reference pipeline and in the shipped Triton kernels: {s["killed"]} of {s["faults"]} are killed.
 {s["good_runs"]:,} runs of kernels known to be good gave {s["false_alarms"]} false alarms:
 with {s["confidence"]:.0%} confidence, the chance of one is below {s["false_alarm_upper_bound"]:.2g}.
@@ -40,8 +40,10 @@ with {s["confidence"]:.0%} confidence, the chance of one is below {s["false_alar
 | --- | ---: | ---: |
 {table}
 
-The others are measured on random normal inputs, as they are in use. Faults that each check fired on: {kills}.
-Faults that one check alone fired on: {sole}.
+The others are measured on random normal inputs, as they are in use.
+
+* Faults that each check fired on: {kills}.
+* Faults that one check alone fired on: {sole}.
 {END}"""
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...optimized.contract import UNIT_ROUNDOFF, Format
+from ...reference.dense_mha import dense_mha
 from ...reference.layer import Operators
 from ...reference.sparse_mqa import sparse_mqa
 from ..errors import Unsupported, unknown
@@ -37,15 +38,31 @@ class Injected:
 
 def reference_operators(dtype: torch.dtype) -> Injected:
     """The references, in fp32 or fp64."""
-    operators = {**REFERENCE_OPERATORS, "sparse_mqa": _without_empty_columns}
+    operators = {**REFERENCE_OPERATORS, "sparse_mqa": _sparse_mqa, "dense_mha": _dense_mha}
     return Injected(operators=operators, dtype=dtype, format="fp32")
 
 
-def _without_empty_columns(*, indices: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:
-    """sparse_mqa without the columns that hold no row for any query: they are ignored, but would be gathered."""
+def _sparse_mqa(*, q: Tensor, indices: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:
+    """The reference, spared what changes nothing: columns without any row, and heads that ask what the first asks."""
     used = (indices >= 0).any(0)
     used[0] = True
-    return sparse_mqa(indices=indices[:, used], **inputs)
+    heads = 1 if _alike(q) else q.shape[1]
+    return _to_heads(sparse_mqa(q=q[:, :heads], indices=indices[:, used], **inputs), q.shape[1])
+
+
+def _dense_mha(*, q: Tensor, k: Tensor, v: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:
+    """The reference, for one head where all are alike."""
+    heads = 1 if all(map(_alike, (q, k, v))) else q.shape[1]
+    return _to_heads(dense_mha(q=q[:, :heads], k=k[:, :heads], v=v[:, :heads], **inputs), q.shape[1])
+
+
+def _alike(tensor: Tensor) -> bool:
+    return torch.equal(tensor, tensor[:, :1].expand_as(tensor))
+
+
+def _to_heads(partial: tuple[Tensor, Tensor], heads: int) -> tuple[Tensor, Tensor]:
+    out, lse = partial
+    return out.expand(-1, heads, -1), lse.expand(-1, heads)
 
 
 def _triton(device: str) -> Injected:

@@ -92,7 +92,7 @@ class Replay:
         """The scene with the cure, by the references in fp64 on the CPU."""
         if scene not in self._truths:
             rig = self._rig(self.incident.variant(_CURE), reference_operators(torch.float64), "cpu")
-            self._truths[scene] = play(rig, scene)
+            self._truths[scene] = play(rig, scene, tokens=1)
         return self._truths[scene]
 
     def _worst(self, found: StepResult, truth: StepResult) -> float:

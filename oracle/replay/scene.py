@@ -39,8 +39,8 @@ class Played:
     said: tuple[tuple[int, ...], ...]
 
 
-def play(rig: RetrievalRig, scene: Scene) -> Played:
-    """Earlier prompts one a step, the judged step, and decode steps of one token each until enough is said."""
+def play(rig: RetrievalRig, scene: Scene, tokens: int = TOKENS) -> Played:
+    """Earlier prompts one a step, the judged step, and decode steps of one token each until ``tokens`` are said."""
     ids = range(len(scene.lengths))
     rig.texts |= {number: prompt(length)[0] for number, length in enumerate(scene.lengths)}
     for number, length in enumerate(scene.before):
@@ -48,9 +48,9 @@ def play(rig: RetrievalRig, scene: Scene) -> Played:
     queries = [(number, 1 if number < len(scene.before) else scene.lengths[number]) for number in ids]
     result = rig.step(queries, mode=scene.mode, decoding=not scene.prompts)
     rig.say(result)
-    while min(len(rig.texts[number]) - scene.lengths[number] for number in ids) < TOKENS:
+    while min(len(rig.texts[number]) - scene.lengths[number] for number in ids) < tokens:
         rig.say(rig.step([(number, 1) for number in ids], decoding=True))
-    return Played(result, tuple(tuple(rig.texts[n][scene.lengths[n] :][:TOKENS]) for n in ids))
+    return Played(result, tuple(tuple(rig.texts[n][scene.lengths[n] :][:tokens]) for n in ids))
 
 
 def precede(rig: RetrievalRig, rows: int, least: int) -> None:

@@ -14,6 +14,7 @@ from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .check import check
 from .doctor import doctor
+from .replay import replay
 from .repro import repro
 from .terminal import PipeClosed, close_stdout, say
 
@@ -31,6 +32,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command()(repro)
+app.command()(replay)
 app.command()(doctor)
 
 

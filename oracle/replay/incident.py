@@ -102,10 +102,12 @@ def load_incident(name: str) -> Incident:
 def read_incident(path: Path) -> Incident:
     """Raises BadInput with file and table for unknown or missing keys."""
     data = tomllib.loads(path.read_text(encoding="utf-8"))
-    for key, kind in (("variants", Variant), ("companions", Companion)):
+    lists: dict[str, type] = {"variants": Variant, "companions": Companion}
+    for key, kind in lists.items():
         rows = data.get(key, [])
         data[key] = tuple(_record(f"{path.name}, {key} {n}", kind, row) for n, row in enumerate(rows, 1))
-    for key, kind in (("fails", Fails), ("preceding", Preceding)):
+    tables: dict[str, type] = {"fails": Fails, "preceding": Preceding}
+    for key, kind in tables.items():
         data[key] = _record(f"{path.name}, {key}", kind, data.get(key, {}))
     incident: Incident = _record(path.name, Incident, data)
     return incident

@@ -38,7 +38,7 @@ class Injected:
 
 def reference_operators(dtype: torch.dtype) -> Injected:
     """The references, in fp32 or fp64."""
-    operators = {**REFERENCE_OPERATORS, "sparse_mqa": _sparse_mqa, "dense_mha": _dense_mha}
+    operators: Operators = {**REFERENCE_OPERATORS, "sparse_mqa": _sparse_mqa, "dense_mha": _dense_mha}
     return Injected(operators=operators, dtype=dtype, format="fp32")
 
 

@@ -69,8 +69,9 @@ class RetrievalRig(Rig):
         """Words of each request: its prompt and what was said since."""
 
     def parts(self, place: int, kind: LayerKind, operators: Operators) -> Parts:
-        dims, like = self.deployment, {"dtype": self.sizes.dtype, "device": self.sizes.device}
-        latent = torch.eye(dims.kv_lora_rank, **like).expand(dims.local_heads, -1, -1)
+        dims = self.deployment
+        one = torch.eye(dims.kv_lora_rank, dtype=self.sizes.dtype, device=self.sizes.device)
+        latent = one.expand(dims.local_heads, -1, -1)
         value = dims.v_head_dim
         parts = super().parts(place, kind, operators)
         return replace(parts, w_uv=latent[:, :value], w_uk=latent[:, value:], scale=SCALE)

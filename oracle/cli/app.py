@@ -15,6 +15,7 @@ from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .check import check
 from .doctor import doctor
+from .replay import replay
 from .repro import repro
 from .route import route
 from .terminal import PipeClosed, close_stdout, say
@@ -34,6 +35,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(repro)
 app.command()(audit)
+app.command()(replay)
 app.command()(doctor)
 app.command()(route)
 

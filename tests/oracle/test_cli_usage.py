@@ -56,7 +56,7 @@ def test_version_and_help(attnoracle):
     assert code == 0 and out.startswith("attnoracle 0.")
     code, out, _ = attnoracle("--help")
     assert code == 0
-    for command in ("check", "repro", "doctor"):
+    for command in ("check", "repro", "replay", "doctor"):
         assert f"\n  {command} " in out
     assert all(len(line) <= 80 for line in out.splitlines())
     code, out, _ = attnoracle("check", "--help")

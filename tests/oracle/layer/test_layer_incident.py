@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.layer_contract import LayerUnderTest
-from attnoracle.oracle.layer_rig import Rig, RigSizes, StepResult
+from attnoracle.oracle.layer.contract import LayerUnderTest
+from attnoracle.oracle.layer.rig import Rig, RigSizes, StepResult
 from attnoracle.reference.layer import MissingMetadata, Parts, SparseMLALayer
 from attnoracle.reference.routing import Deployment, Rules
 

@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
-from attnoracle.oracle.layer_evidence import Violation
-from attnoracle.oracle.layer_faults import LAYER_FAULTS, LayerFault
-from attnoracle.oracle.layer_rig import Rig, RigSizes
+from attnoracle.oracle.layer.evidence import Violation
+from attnoracle.oracle.layer.faults import LAYER_FAULTS, LayerFault
+from attnoracle.oracle.layer.rig import Rig, RigSizes
 from attnoracle.reference.layer import MissingMetadata
 from attnoracle.reference.routing import Deployment, Rules
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnoracle.oracle.layer_rig import Rig, RigSizes, StepResult
+from attnoracle.oracle.layer.rig import Rig, RigSizes, StepResult
 from attnoracle.reference.mla import absorb_query, project_output
 from attnoracle.reference.routing import Deployment, Rules
 

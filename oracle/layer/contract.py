@@ -14,24 +14,25 @@ from typing import Protocol
 
 from torch import Tensor
 
-from ..reference.layer import LayerInputs, MissingMetadata, PrefillMetadata, StepBatch, StepMetadata, Trace
-from ..reference.routing import Deployment, Mode, Rules, decide_route, decide_skip
-from . import layer_reads, layer_rules
-from .errors import BadInput
-from .layer_evidence import Evidence, Rule, Violation
+from ...reference.layer import LayerInputs, MissingMetadata, PrefillMetadata, StepBatch, StepMetadata, Trace
+from ...reference.routing import Deployment, Mode, Rules, decide_route, decide_skip
+from ..errors import BadInput
+from .evidence import Evidence, Rule, Violation
+from .reads import gathered_whole, rows_own, selection_valid, topk_computed
+from .rules import caches_written, capability, guard_asked, order, query_fits, route_executed, skip_allowed
 
 RULES: tuple[Rule, ...] = (
-    layer_rules.route_executed,
-    layer_rules.capability,
-    layer_rules.order,
-    layer_rules.skip_allowed,
-    layer_rules.caches_written,
-    layer_rules.query_fits,
-    layer_rules.guard_asked,
-    layer_reads.topk_computed,
-    layer_reads.selection_valid,
-    layer_reads.rows_own,
-    layer_reads.gathered_whole,
+    route_executed,
+    capability,
+    order,
+    skip_allowed,
+    caches_written,
+    query_fits,
+    guard_asked,
+    topk_computed,
+    selection_valid,
+    rows_own,
+    gathered_whole,
 )
 
 

@@ -9,8 +9,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from ..reference.layer import OperatorCall, Range, StepBatch, Trace
-from ..reference.routing import Decision, Deployment, Rules, StepRoute
+from ...reference.layer import OperatorCall, Range, StepBatch, Trace
+from ...reference.routing import Decision, Deployment, Rules, StepRoute
 
 E = TypeVar("E")
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 
 import torch
 
-from ..reference.layer import CacheWrite, GuardAsked, OperatorCall, Reached, SkipDecided
-from ..reference.routing import ORDER
-from .layer_evidence import Evidence, Violation
+from ...reference.layer import CacheWrite, GuardAsked, OperatorCall, Reached, SkipDecided
+from ...reference.routing import ORDER
+from .evidence import Evidence, Violation
 
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
 SCORING = ("indexer_scores", "topk_select")

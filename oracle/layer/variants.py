@@ -7,7 +7,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..reference.layer import (
+from ...reference.layer import (
     LayerInputs,
     PreparedQuery,
     Query,
@@ -20,9 +20,9 @@ from ..reference.layer import (
     mha_query,
     need,
 )
-from ..reference.layer.indexer import select
-from ..reference.layer.writes import write_caches
-from ..reference.routing import Decision, Route
+from ...reference.layer.indexer import select
+from ...reference.layer.writes import write_caches
+from ...reference.routing import Decision, Route
 
 
 class NeverMha(SparseMLALayer):

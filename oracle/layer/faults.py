@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from ..reference.layer import Parts, SparseMLALayer, StepMetadata, need
-from . import layer_variants as variants
-from .layer_contract import LayerUnderTest
+from ...reference.layer import Parts, SparseMLALayer, StepMetadata, need
+from . import variants
+from .contract import LayerUnderTest
 
 #: What a builder tells the layers instead of what it should.
 Alter = Callable[[StepMetadata], StepMetadata]

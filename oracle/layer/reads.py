@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from ..reference.layer import STAMPS, BufferRead, CacheRead, SkipDecided, Trace
-from .layer_evidence import Evidence, Violation
+from ...reference.layer import STAMPS, BufferRead, CacheRead, SkipDecided, Trace
+from .evidence import Evidence, Violation
 
 
 def topk_computed(evidence: Evidence) -> Iterator[Violation]:

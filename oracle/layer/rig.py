@@ -14,9 +14,9 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ..reference.dense_mha import dense_mha
-from ..reference.indexer_scores import indexer_scores
-from ..reference.layer import (
+from ...reference.dense_mha import dense_mha
+from ...reference.indexer_scores import indexer_scores
+from ...reference.layer import (
     IndexCache,
     LatentCache,
     LayerInputs,
@@ -30,14 +30,14 @@ from ..reference.layer import (
     Trace,
     build_metadata,
 )
-from ..reference.masked_mha import masked_mha
-from ..reference.merge_lse import merge_lse
-from ..reference.rope import rope_tables, rotate_interleaved
-from ..reference.routing import Batch, Deployment, LayerKind, Mode, Request, Rules
-from ..reference.sparse_mqa import sparse_mqa
-from ..reference.topk_select import topk_select
-from .layer_contract import LayerUnderTest, Monitor
-from .layer_evidence import Violation
+from ...reference.masked_mha import masked_mha
+from ...reference.merge_lse import merge_lse
+from ...reference.rope import rope_tables, rotate_interleaved
+from ...reference.routing import Batch, Deployment, LayerKind, Mode, Request, Rules
+from ...reference.sparse_mqa import sparse_mqa
+from ...reference.topk_select import topk_select
+from .contract import LayerUnderTest, Monitor
+from .evidence import Violation
 
 #: Every operator of a layer, by the reference.
 REFERENCE_OPERATORS: Operators = {

@@ -15,7 +15,9 @@ KEPT = ("implementation", "status", "reason", "worst_ratio", "seconds", "device"
 
 def condensed(document: dict[str, Any]) -> dict[str, Any]:
     """The document with `verdicts[]` cut to the case id and the fields in KEPT; failures stay whole."""
-    return document | {"verdicts": [_short(verdict) for verdict in document["verdicts"]]}
+    # Where the report was first written is nobody's business.
+    command = [Path(word).name if word.startswith("/") else word for word in document.get("command", [])]
+    return document | {"command": command, "verdicts": [_short(verdict) for verdict in document["verdicts"]]}
 
 
 def _short(verdict: dict[str, Any]) -> dict[str, Any]:

@@ -93,7 +93,7 @@ SPARSE = (
     Row(*_ragged((4, 120), (2, 1)), "small", ("duplicates", "sink"), 40, 12),
     Row(*_ragged((1, 75), (1, 3), (1, 240)), "mixed", ("highrows",), 64),
     Row(*_ragged((5, 80), (2, 33)), "randn", ("row0",), 32, 12),
-    Row(*_ragged((5, 130)), "randn", ("trailing",), 66, dtype="fp16"),
+    Row(*_ragged((5, 200)), "small", ("trailing",), 96, dtype="fp16"),
     Row(*_ragged((4, 70)), "wide", (), 40, dtype="fp32"),
 )
 INDEXER = (

@@ -106,6 +106,8 @@ def _with_tails(site: Site, indices: Tensor, lengths: Tensor, rows: int) -> Tens
     wrong = rng.integers(rng.key(case.seed, "tail"), min(rows, 2**31 - 1), *place, slot)
     invalid = patterns.invalid_values(case.seed, rows, q, case.topk)
     choice = rng.integers(rng.key(case.seed, "tail-choice"), 3, *place)
+    # A length of 0 taken for no length shows only if the tail names rows.
+    choice = torch.where(lengths[:, None] == 0, 2, choice)
     tail = torch.where(choice == 0, -1, torch.where(choice == 1, invalid, wrong))
     return torch.where(slot < lengths[:, None], indices, tail)
 

@@ -12,5 +12,7 @@ everything=()
 for name in triton 'sdpa-*' eager gather torch sort; do everything+=(--implementation "*/$name"); done
 python3 -m attnoracle.oracle check --suite full --device cuda "${everything[@]}" --json "$folder/full.json" || status=1
 python3 -m attnoracle.oracle check --suite production --device cuda --json "$folder/production.json" || status=1
+python3 -m attnoracle.oracle replay pr-52512 --quick --device cuda --implementations triton \
+    --json "$folder/replay_quick_triton.json" || status=1
 python3 -m attnoracle.benchmarks.condense "$folder/full.json" "$folder/production.json" || status=1
 exit "$status"

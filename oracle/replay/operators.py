@@ -53,9 +53,10 @@ def _sparse_mqa(*, q: Tensor, indices: Tensor, **inputs: Any) -> tuple[Tensor, T
     columns = indices[:, used]
     queries = q[:, :1] if _alike(q) else q
     rows = max(1, _GATHERED // (columns.shape[1] * q.shape[2]))
-    parts = zip(queries.split(rows), columns.split(rows), strict=True)
-    outs, lses = zip(*(sparse_mqa(q=part, indices=chosen, **inputs) for part, chosen in parts), strict=True)
-    return _to_heads((torch.cat(outs), torch.cat(lses)), q.shape[1])
+    parts = zip(torch.split(queries, rows), torch.split(columns, rows), strict=True)
+    partials = [sparse_mqa(q=part, indices=chosen, **inputs) for part, chosen in parts]
+    out, lse = torch.cat([out for out, _ in partials]), torch.cat([lse for _, lse in partials])
+    return _to_heads((out, lse), q.shape[1])
 
 
 def _dense_mha(*, q: Tensor, k: Tensor, v: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:

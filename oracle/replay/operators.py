@@ -36,6 +36,10 @@ class Injected:
         return 2 * UNIT_ROUNDOFF[self.format] + 2 * (keys + LARGEST_SCORE + 8) * UNIT_ROUNDOFF["fp32"]
 
 
+#: Key elements gathered at a time: a few MiB, which the allocator keeps and does not ask the system for anew.
+_GATHERED = 2**20
+
+
 def reference_operators(dtype: torch.dtype) -> Injected:
     """The references, in fp32 or fp64."""
     operators: Operators = {**REFERENCE_OPERATORS, "sparse_mqa": _sparse_mqa, "dense_mha": _dense_mha}
@@ -46,8 +50,13 @@ def _sparse_mqa(*, q: Tensor, indices: Tensor, **inputs: Any) -> tuple[Tensor, T
     """The reference, spared what changes nothing: columns without any row, and heads that ask what the first asks."""
     used = (indices >= 0).any(0)
     used[0] = True
-    heads = 1 if _alike(q) else q.shape[1]
-    return _to_heads(sparse_mqa(q=q[:, :heads], indices=indices[:, used], **inputs), q.shape[1])
+    columns = indices[:, used]
+    queries = q[:, :1] if _alike(q) else q
+    rows = max(1, _GATHERED // (columns.shape[1] * q.shape[2]))
+    parts = zip(torch.split(queries, rows), torch.split(columns, rows), strict=True)
+    partials = [sparse_mqa(q=part, indices=chosen, **inputs) for part, chosen in parts]
+    out, lse = torch.cat([out for out, _ in partials]), torch.cat([lse for _, lse in partials])
+    return _to_heads((out, lse), q.shape[1])
 
 
 def _dense_mha(*, q: Tensor, k: Tensor, v: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:

@@ -294,7 +294,7 @@ def marginal(monkeypatch):
             rank = (case.seed - CASE.seed) // SEED_STRIDE
             asked.append((rank, power))
             if rank in raising:
-                raise module._Raised("RuntimeError: late")
+                raise module.Raised("RuntimeError: late")
             judgement = Judgement()
             p = 1e-9 if rank in failing else 1e-4 if rank in suspicious else 0.5
             judgement.statistical("row", "rows are noisy", p, 1e-7, 1e-3)

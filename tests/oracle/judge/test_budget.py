@@ -36,7 +36,7 @@ def _looser(tight: Budget, loose: Budget) -> set[str]:
         ({"probabilities": "bf16"}, {"variance", "coherent", "certain", "half", "usual"}),
         ({"scores": "bf16"}, {"variance", "certain", "half", "usual", "lse"}),
         ({"scores": "tf32"}, {"working", "certain", "half", "lse"}),
-        ({"partials": "bf16"}, {"variance", "certain", "half", "usual"}),
+        ({"partials": "bf16"}, {"variance", "coherent", "certain", "half", "usual"}),
         ({"accumulator": "fp16"}, {"working", "certain", "half", "lse"}),
         ({"exp_error": 1e-3}, {"working", "certain", "half", "lse"}),
         ({"lse_error": 1e-3}, {"lse"}),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..optimized.contract import Contract
+from ..reference.chunks import Chunk
 from ..reference.dense_mha import dense_chunks
 from ..reference.masked_mha import masked_chunks
 from ..reference.sparse_mqa import sparse_chunks
@@ -19,6 +20,8 @@ from .judge.findings import Judgement
 from .judge.formats import TORCH_DTYPE, format_of
 
 Arguments = Mapping[str, Any]
+#: (inputs, outputs, contract, whether to check the input's power) to what was found.
+Judge = Callable[[Arguments, tuple[Tensor, ...], Contract, bool], Judgement]
 #: Most scores of a chunk while judging: a GPU wants few large chunks, a CPU small ones.
 LIMIT = {"cuda": 2**25, "cpu": 2**22}
 #: Most key elements gathered for a chunk. On a GPU that is 1 GiB of the 4 that a verification may take.
@@ -35,8 +38,7 @@ class Operator:
     """Shapes of the outputs for given inputs."""
     dtypes: Callable[[Arguments, Contract], tuple[tuple[torch.dtype, ...], ...]]
     """Dtypes that each output may have."""
-    judge: Callable[[Arguments, tuple[Tensor, ...], Contract, bool], Judgement]
-    """(inputs, outputs, contract, whether to check the input's power)."""
+    judge: Judge
 
 
 def _value_dim(a: Arguments) -> int:
@@ -64,26 +66,24 @@ def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multi
     return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
 
 
-def _dense(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    tensors = [a[name] for name in ("q", "k", "v", "cu_q", "cu_k")]
-    return attention.judge(
-        lambda: dense_chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
-        _answer(a, outputs, contract, 1.0),
-        a["scale"],
-        None,
-        power=power,
-    )
+def _varlen(chunks: Callable[..., Iterator[Chunk]], *names: str) -> Judge:
+    """The judge of attention over packed requests: ``chunks`` takes the tensors of these names."""
+
+    def judge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+        tensors = [a[name] for name in names]
+        return attention.judge(
+            lambda: chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
+            _answer(a, outputs, contract, 1.0),
+            a["scale"],
+            None,
+            power=power,
+        )
+
+    return judge
 
 
-def _masked(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k")]
-    return attention.judge(
-        lambda: masked_chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
-        _answer(a, outputs, contract, 1.0),
-        a["scale"],
-        None,
-        power=power,
-    )
+_dense = _varlen(dense_chunks, "q", "k", "v", "cu_q", "cu_k")
+_masked = _varlen(masked_chunks, "q", "k", "v", "mask", "cu_q", "cu_k")
 
 
 def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...optimized.contract import UNIT_ROUNDOFF, Contract
+from ...optimized.contract import Contract
 from ...reference.chunks import cut
 from ..verdict import Worst
 from .budget import accumulated
@@ -120,8 +120,3 @@ def _power(
         apart = torch.where(inside, (scores - right).abs(), 0.0)
         if bool((apart > 1e-9 * right.abs().max()).any()):
             died[name] = died.get(name, False) or bool((apart > limit).any())
-
-
-def score_band(sizes: Tensor, contract: Contract, depth: int) -> Tensor:
-    """How far a score may lie from the exact one under ``contract``; for selections made from computed scores."""
-    return (accumulated(depth, contract.accumulator) + UNIT_ROUNDOFF["fp32"]) * sizes

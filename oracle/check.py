@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import reference
 from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
@@ -25,6 +26,7 @@ from .config import load
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
+from .judge.conventions import View, declared, explained
 from .judge.findings import Judgement
 from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
@@ -47,8 +49,12 @@ class _Run:
     problems: tuple[Finding, ...]
 
 
-def check(case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False) -> Verdict:
+def check(
+    case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False, explain: bool = True
+) -> Verdict:
     """Judge one implementation on one case.
+
+    ``explain`` looks for a convention under which a wrong answer would be right, and names it in the findings.
 
     ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
     It triples the time, so the audit asks for it and the differential matrix does not.
@@ -83,7 +89,7 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu", se
     if reason is not None:
         return verdict("UNSUPPORTED", reason)
     try:
-        judgement = _judged(case, implementation, device, power=True)
+        judgement = _judged(case, implementation, device, power=True, explain=explain)
     except Raised as raised:
         return verdict("ERROR", str(raised))
     if not judgement.findings and judgement.suspicions:
@@ -111,7 +117,9 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu", se
     return verdict("PASS", "", judgement)
 
 
-def _judged(case: Case, implementation: Implementation, device: str, *, power: bool) -> Judgement:
+def _judged(
+    case: Case, implementation: Implementation, device: str, *, power: bool, explain: bool = False
+) -> Judgement:
     """One judgement on one seed: run twice, then memory, structure, repetition and numbers."""
     op = operator(case.operator)
     inputs = make(case, load(case.geometry), device)
@@ -123,7 +131,7 @@ def _judged(case: Case, implementation: Implementation, device: str, *, power: b
     judgement.findings += _structure(op, arguments, first.outputs, implementation)
     judgement.findings += _inputs_kept(inputs, before)
     if judgement.findings:
-        return judgement
+        return _explained(judgement, op, arguments, first, implementation) if explain else judgement
     second = _run(implementation, inputs.arena.device, "stale", arguments)
     judgement.findings += second.problems
     judgement.findings += _structure(op, arguments, second.outputs, implementation)
@@ -139,7 +147,23 @@ def _judged(case: Case, implementation: Implementation, device: str, *, power: b
         numbers.findings += other.findings
         numbers.suspicions += other.suspicions
     numbers.findings[:0] = judgement.findings
-    return numbers
+    return _explained(numbers, op, arguments, first, implementation) if explain and numbers.findings else numbers
+
+
+def _explained(
+    judgement: Judgement, op: Operator, arguments: Mapping[str, Any], run: _Run, implementation: Implementation
+) -> Judgement:
+    """The judgement with the convention named that would make its findings go away, if there is one."""
+    outputs = run.outputs
+    if not (isinstance(outputs, tuple) and all(isinstance(value, Tensor) for value in outputs)):
+        return judgement
+    contract = implementation.contract
+    dtypes = tuple(allowed[0] for allowed in op.dtypes(arguments, contract))
+
+    def right() -> tuple[Tensor, ...]:
+        return declared(getattr(reference, op.name)(**arguments), contract, dtypes)
+
+    return explained(judgement, View(arguments, outputs, contract), op.judge, op.shapes(arguments), right)
 
 
 def _run(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> _Run:

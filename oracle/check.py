@@ -10,6 +10,7 @@ are neither likely nor impossible is tried on fresh seeds before it is given.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +22,7 @@ from torch import Tensor
 from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
-from .config import load
+from .config import load, origin
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
@@ -72,6 +73,7 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu", se
             worst=tuple(found.worst),
             seconds=time.perf_counter() - started,
             device=_device_name(device),
+            origin=_origin(case, implementation),
         )
 
     try:
@@ -202,6 +204,12 @@ def _repeats(op: Operator, first: tuple[Tensor, ...], second: tuple[Tensor, ...]
             message = f"{name} differs between two runs at {int(differs.sum())} of {differs.numel()} elements"
             found.append(Finding("rerun", message, True))
     return found
+
+
+def _origin(case: Case, implementation: Implementation) -> str:
+    """See ``Verdict.origin``."""
+    path = origin(case.geometry)
+    return " ".join(filter(None, (implementation.origin, f"--geometry {shlex.quote(path)}" if path else "")))
 
 
 def _device_name(device: str) -> str:

@@ -48,7 +48,7 @@ class Declared:
     """What a contract file says."""
 
     contract: Contract
-    limits: Limits = Limits()  # noqa: RUF009 -- frozen
+    limits: Limits = Limits()
     operator: str | None = None
 
 

@@ -97,7 +97,8 @@ def _mla(facts: Facts, *, hopper: bool) -> str | None:
     if reason is not None:
         return reason
     if facts["c"] != LATENT or facts["r"] not in ROPE:
-        return f"expected a latent rank of {LATENT} and {' or '.join(map(str, ROPE))} rope dims, got {facts['c']}+{facts['r']}"
+        rope = " or ".join(map(str, ROPE))
+        return f"expected a latent rank of {LATENT} and {rope} rope dims, got {facts['c']}+{facts['r']}"
     if "sink" in facts["options"]:
         return "the MLA wrapper takes no attention sink (0.6.18)"
     return None

@@ -14,7 +14,8 @@ from ..contract import Contract
 from ..implementation import Implementation
 from . import support
 
-#: FlashMLA at 9241ae3, sparse prefill: natural LSE (its README says base 2), out 0 and LSE +inf without a valid index.
+#: FlashMLA's sparse prefill: natural LSE (its README says base 2), out 0 and LSE +inf without a valid index (H200,
+#: the build inside vLLM 0.26.0).
 _FLASHMLA = Contract(probabilities=None, empty_lse="+inf", batch_invariant=True)
 #: Products of e4m3 are added in Hopper's fp8 accumulator: scores are 1.3e-4 off in the Frobenius norm (H200), where
 #: fp32 accumulation would be 1e-7 off.

@@ -20,7 +20,7 @@ def _forward() -> Any:
     found = locate.FLASHMLA.find()
     if found is None:
         raise ImportError(locate.FLASHMLA.missing())
-    torch.ops.load_library(str(found.path))
+    torch.ops.load_library(str(found.path))  # type: ignore[no-untyped-call]
     return torch.ops._flashmla_C.sparse_prefill_fwd
 
 

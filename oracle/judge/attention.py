@@ -174,7 +174,8 @@ def _lse(state: State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> N
         case "undefined":
             observed, expected = torch.where(m.empty, m.lse, observed), m.lse
         case "sentinel":
-            observed, expected = torch.where(stands, m.lse, observed), m.lse
+            expected = torch.where(m.empty & ~stands, SENTINEL, m.lse)
+            observed = torch.where(stands, m.lse, observed)
         case declared:
             expected = torch.where(m.empty, EMPTY_LSE[declared], m.lse)
     strange = mask_mismatch(observed, expected)

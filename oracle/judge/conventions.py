@@ -125,30 +125,46 @@ EMPTY = (
 )
 LSE: tuple[Hypothesis, ...] = (
     BASE,
-    Hypothesis("lse-base-returned", "with only the LSE that is returned in the other base, a ratio of 1.4427 (log2(e))", _lse(_returned_in_other_base)),
+    Hypothesis(
+        "lse-base-returned",
+        "with the LSE that is returned, and no other, in the other base, a ratio of 1.4427",
+        _lse(_returned_in_other_base),
+    ),
     *EMPTY,
     Hypothesis("lse-transposed", "with the LSE stored head by head, [h,s] for [s,h]", _lse(_transposed)),
-)  # fmt: skip
+)
 READINGS: tuple[Hypothesis, ...] = (
     Hypothesis("softmax-base", "with the scores in base 2: exp2 of scores without log2(e)", _read(readings.base_two)),
     Hypothesis("softmax-base-twice", "with the scores multiplied by log2(e) twice", _read(readings.base_two_twice)),
-    Hypothesis("scale-of-width", "with scores scaled by the width of q, d^-1/2, not as given", _read(readings.scale_of_width)),
+    Hypothesis(
+        "scale-of-width", "with scores scaled by the width of q, d^-1/2, not as given", _read(readings.scale_of_width)
+    ),
     Hypothesis("causal-top-left", "with the causal diagonal anchored at the top left", _read(readings.top_left)),
-    Hypothesis("mask-bit-order", "with the mask's bits read from the most significant of each word", _read(readings.words_reversed)),
-    Hypothesis("mask-bit-order-bytes", "with the mask's bits read from the most significant of each byte", _read(readings.bytes_reversed)),
+    Hypothesis(
+        "mask-bit-order",
+        "with the mask's bits read from the most significant of each word",
+        _read(readings.words_reversed),
+    ),
+    Hypothesis(
+        "mask-bit-order-bytes",
+        "with the mask's bits read from the most significant of each byte",
+        _read(readings.bytes_reversed),
+    ),
     Hypothesis("sink-base", "with the sink taken as a base-2 exponent", _read(readings.sink_base_two)),
-)  # fmt: skip
+)
 #: Readings of an index: told apart only where the rows that they read are not all poison of one size.
 INDEXING: tuple[Hypothesis, ...] = (
-    Hypothesis("index-space-relative", "with every index counted from the first of its row", _read(readings.relative)),
+    Hypothesis("index-space-relative", "with every index counted from the lowest of its row", _read(readings.relative)),
     Hypothesis("index-space-one-based", "with indices counted from 1", _read(readings.one_based)),
-    Hypothesis("negative-index-wraps", "with negative indices counted from the end, as in Python", _read(readings.wrapped)),
+    Hypothesis(
+        "negative-index-wraps", "with negative indices counted from the end, as in Python", _read(readings.wrapped)
+    ),
     Hypothesis("minus-one-wraps", "with -1 read as the last row", _read(readings.last_row)),
     Hypothesis("invalid-index-row-0", "with invalid indices read as row 0", _read(readings.row_zero)),
     Hypothesis("invalid-index-clamped", "with indices past the end read as the last row", _read(readings.clamped)),
     Hypothesis("duplicates-collapsed", "with an index that stands twice counted once", _read(readings.collapsed)),
     Hypothesis("lengths-ignored", "with every slot counted, whatever the lengths say", _read(readings.all_slots)),
-)  # fmt: skip
+)
 
 
 def _packed_indices(view: View) -> View | None:
@@ -165,8 +181,12 @@ def _packed_indices(view: View) -> View | None:
 
 SELECTION: tuple[Hypothesis, ...] = (
     Hypothesis("nan-lowest", "with NaN ranked below every score", _read(readings.nan_lowest)),
-    Hypothesis("index-space-packed", "with indices that count from the first packed key, not from the request's", _packed_indices),
-)  # fmt: skip
+    Hypothesis(
+        "index-space-packed",
+        "with indices that count from the first packed key, not from the request's",
+        _packed_indices,
+    ),
+)
 
 
 def _pairs() -> Iterator[Hypothesis]:
@@ -193,7 +213,7 @@ def explained(
     """The same judgement, with the convention named in the findings that it would make go away.
 
     The first group with a hypothesis under which nothing is found any more wins; those of one group that this input
-    cannot tell apart are all named. Failing that, the first that clears every finding of a check and adds none.
+    cannot tell apart are all named. Failing that, the first under which one of the two outputs is right.
     ``shapes``: those that the outputs must have to be judged. ``right``: the answer under the declared conventions.
     """
     wrong = {finding.check for finding in judgement.findings} - {"memory", "rerun"}
@@ -205,7 +225,7 @@ def explained(
         clear = []
         for hypothesis in group:
             left = _found(hypothesis, view, judge, shapes)
-            if left is None or not left < wrong or (left and (partly or wrong - left == {"structure"})):
+            if left is None or not left < wrong or (left and (partly or not _half_right(hypothesis, wrong - left, left))):
                 continue
             answer = right() if answer is None else answer
             if group is INDEXING and _largest(view.outputs) > POISONED * _largest(answer):
@@ -219,6 +239,13 @@ def explained(
         if clear:
             return _named(judgement, clear, wrong)
     return judgement if partly is None else _named(judgement, [partly[0]], partly[1])
+
+
+def _half_right(hypothesis: Hypothesis, cleared: set[str], left: set[str]) -> bool:
+    """Whether one of the two outputs is right under a hypothesis that leaves something: the LSE, or all but the LSE."""
+    if left == {"lse"}:
+        return hypothesis is BASE or hypothesis in (*READINGS, *INDEXING)
+    return hypothesis in LSE and "lse" in cleared and "element" in left
 
 
 def _largest(outputs: Outputs) -> float:

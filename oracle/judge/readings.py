@@ -103,7 +103,7 @@ def relative(a: Arguments) -> Changed:
         return None
     indices, rows, _ = slots
     valid = (indices >= 0) & (indices < rows)
-    return _changed(a, indices - indices[:, :1], valid)
+    return _changed(a, indices - torch.where(valid, indices, rows).amin(1, keepdim=True), valid)
 
 
 def one_based(a: Arguments) -> Changed:

@@ -36,7 +36,8 @@ def planar(k_cache: Tensor, dim: int) -> tuple[Tensor, Tensor]:
             f"k_cache: expected scales aligned to {SCALE} bytes, got pages {apart} bytes apart that begin at "
             f"{k_cache.data_ptr() % SCALE} mod {SCALE} and hold {page} x {dim} bytes of codes"
         )
-    codes = k_cache[:, : page * dim].view(torch.float8_e4m3fn).unflatten(1, (page, dim))
+    codes = k_cache[:, : page * dim].view(torch.float8_e4m3fn)
+    codes = codes.as_strided((k_cache.size(0), page, dim), (k_cache.stride(0), dim, 1))
     return codes, k_cache[:, page * dim :].view(torch.float32)
 
 

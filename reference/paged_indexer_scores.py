@@ -6,7 +6,7 @@ as ``indexer_scores`` has it, with the key on page block_table[b, t // page], sl
 request (``next_n``: one, and the drafted tokens) are its last tokens, so each sees one key more than the one before; a
 context shorter than that leaves the first ones without a key.
 
-A page is planar: the e4m3 codes of all its keys, then their fp32 scales.
+A page is planar, as in ``layouts.index_pages``: the e4m3 codes of all its keys, then their fp32 scales.
 
 Source: DeepGEMM at 54e2261, ``fp8_paged_mqa_logits``; vLLM 0.33.0 ``sparse_attn_indexer.py`` for pages and ends.
 
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from .arguments import bind_sizes, compute_dtype, require_integers
 from .indexer_scores import indexer_scores
+from .layouts import decode_index_pages, index_page_size
 
 
 def paged_indexer_scores(
@@ -40,7 +41,7 @@ def paged_indexer_scores(
     page in use that the cache does not have.
     """
     sizes = bind_sizes(("q", q, "b m i e"), ("context_lens", context_lens, "b"), ("block_table", block_table, "b w"))
-    b, m, i, _ = q.shape
+    b, m = q.shape[:2]
     bind_sizes(("q", q.reshape(b * m, *q.shape[2:]), "s i e"), ("weights", weights, "s i"))
     dtype = compute_dtype(q, weights)
     scores = torch.full((b * m, max_model_len), -torch.inf, dtype=dtype, device=q.device)
@@ -69,15 +70,11 @@ def ends(length: int, queries: int, device: torch.device) -> Tensor:
 def keys_of(k_cache: Tensor, pages: Tensor, length: int, dim: int) -> tuple[Tensor, Tensor]:
     """The first ``length`` keys of a request, e4m3 [length, e] and fp32 [length], from the pages of its table row."""
     require_integers(pages=pages)
-    if k_cache.dtype is not torch.uint8 or k_cache.dim() != 2 or not k_cache.shape[1] or k_cache.shape[1] % (dim + 4):
-        raise ValueError(f"k_cache: expected uint8 [p, page * {dim + 4}], got {k_cache.dtype} {list(k_cache.shape)}")
-    page = k_cache.shape[1] // (dim + 4)
+    page = index_page_size(k_cache, dim)
     used = pages[: -(-max(0, length) // page)].long()
     if length > len(used) * page:
         raise ValueError(f"block_table: expected {-(-length // page)} pages for {length} keys, got {len(used)}")
     if bool(((used < 0) | (used >= k_cache.shape[0])).any()):
         raise ValueError(f"block_table: expected pages 0 to {k_cache.shape[0] - 1}, got {used.tolist()}")
-    held = k_cache[used]
-    values = held[:, : page * dim].reshape(-1, dim).view(torch.float8_e4m3fn)
-    scales = held[:, page * dim :].reshape(-1, 4).view(torch.float32)[:, 0]
-    return values[:length], scales[:length]
+    codes, scales = decode_index_pages(k_cache[used], e=dim)
+    return codes.reshape(-1, dim)[:length].view(torch.float8_e4m3fn), scales.flatten()[:length]

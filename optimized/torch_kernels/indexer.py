@@ -82,7 +82,7 @@ def _gathered(k_cache: Tensor, block_table: Tensor, held: Tensor, dim: int) -> t
     """Keys fp32 [b, t, e] and scales [b, t] of the pages of a table, zero where ``held`` [b, t] is not set."""
     page = page_size(k_cache, dim)
     pages = torch.where(held[:, ::page], block_table, 0).long()
-    codes, scales = k_cache[pages].split([page * dim, page * 4], -1)  # [b, w, ...]
+    codes, scales = torch.split(k_cache[pages], [page * dim, page * 4], -1)  # [b, w, ...]
     keys = codes.reshape(*held.shape, dim).view(torch.float8_e4m3fn).float()
     factor = scales.reshape(*held.shape, 4).view(torch.float32)[..., 0]
     return keys.masked_fill_(~held[..., None], 0.0), factor.masked_fill(~held, 0.0)

@@ -81,8 +81,8 @@ def indexer_scores(
         k_scale: [t] fp32, weights: [s, i] fp32, ks, ke: [s] int32
         q_scale: [s, i] fp32, multiplies the weights
         max_seqlen_k: columns of compressed scores, whose rows start at ks[s]; a window beyond them is cut on a GPU
-    Returns (scores [s, t] or [s, max_seqlen_k] fp32,), every element written; nothing outside a window matters. E4M3 is widened to fp16,
-    which is exact, since Hopper's fp8 products are summed with fewer than 24 bits.
+    Returns (scores [s, t] or [s, max_seqlen_k] fp32,), every element written; nothing outside a window matters.
+    E4M3 is widened to fp16, which is exact, since Hopper's fp8 products are summed with fewer than 24 bits.
     Raises ValueError for shapes, dtypes, devices or inner strides that do not fit, and on the CPU for windows without
     room and scales that are none. Never waits for the device.
     """

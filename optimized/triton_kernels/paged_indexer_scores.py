@@ -18,7 +18,7 @@ def _paged_indexer_scores_kernel(
     pages, table_width, max_model_len,
     q_stride_b, q_stride_m, q_stride_i, codes_stride_p, codes_stride_t, scales_stride_p, weights_stride_s,
     q_scale_stride_s, block_table_stride_b,
-    M: tl.constexpr, I: tl.constexpr, I_BLOCK: tl.constexpr, E: tl.constexpr, E_BLOCK: tl.constexpr,
+    M: tl.constexpr, HEADS: tl.constexpr, I_BLOCK: tl.constexpr, E: tl.constexpr, E_BLOCK: tl.constexpr,
     PAGE: tl.constexpr, BLOCK_T: tl.constexpr, HAS_Q_SCALE: tl.constexpr,
 ):  # fmt: skip
     # Key tiles of one request run side by side.
@@ -28,7 +28,7 @@ def _paged_indexer_scores_kernel(
     length = tl.load(context_lens_ptr + request)
     live = keys < length
     heads = tl.arange(0, I_BLOCK)
-    real = heads < I
+    real = heads < HEADS
 
     place = keys // PAGE
     page = tl.load(
@@ -92,7 +92,7 @@ def paged_indexer_scores(
         k_cache.size(0), block_table.size(1), max_model_len,
         q.stride(0), q.stride(1), q.stride(2), codes.stride(0), codes.stride(1), scales.stride(0), weights.stride(0),
         0 if q_scale is None else q_scale.stride(0), block_table.stride(0),
-        M=m, I=i, I_BLOCK=padded(i), E=e, E_BLOCK=padded(e), PAGE=scales.size(1), BLOCK_T=config.columns,
+        M=m, HEADS=i, I_BLOCK=padded(i), E=e, E_BLOCK=padded(e), PAGE=scales.size(1), BLOCK_T=config.columns,
         HAS_Q_SCALE=q_scale is not None, num_warps=config.warps, num_stages=config.stages,
     )  # fmt: skip
     return (scores,)

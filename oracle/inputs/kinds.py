@@ -34,7 +34,7 @@ INDEXER: dict[str, str] = {
     "wide": "q*8, scales over 2**-6..2**6: overflow of low-precision scores, a scale applied inside the sum",
     "pow2": "randn with power-of-two key scales, as ue8m0 quantisers write",
     "saturated": "every value is 448 or -448, the ends of e4m3: products overflow an fp16 accumulator",
-    "zerokeys": "every third key is a block of zeros with the least scale a quantiser writes: scales in the wrong place",
+    "zerokeys": "every third key is a block of zeros with the least scale of a quantiser: scales in the wrong place",
 }
 
 TOPK: dict[str, str] = {

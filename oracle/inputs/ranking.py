@@ -22,7 +22,7 @@ def windows(site: Site) -> tuple[Tensor, Tensor]:
 
 
 def indexer_scores(site: Site) -> dict[str, object]:
-    """q [s,i,e], k [t,e], k_scale fp32 [t], weights fp32 [s,i], ks, ke, and q_scale fp32 [s,i] and max_seqlen_k if asked.
+    """q [s,i,e], k [t,e], k_scale fp32 [t], weights fp32 [s,i], ks, ke, and if asked q_scale fp32 [s,i], max_seqlen_k.
 
     Compressed scores have room for the longest window, or, by the seed, for five keys more.
     """

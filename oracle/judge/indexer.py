@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -107,11 +108,11 @@ def windows(
     return torch.zeros_like(high), high
 
 
-def settled(scores: Tensor, contract: Contract, **arguments: object) -> Tensor:
+def settled(scores: Tensor, contract: Contract, **arguments: Any) -> Tensor:
     """``scores`` with -inf outside the windows where the contract says nothing about them."""
     if contract.outside_window == "-inf":
         return scores
-    low, high = windows(**arguments)  # type: ignore[arg-type]  the arguments of either operator
+    low, high = windows(**arguments)
     columns = torch.arange(scores.shape[1], device=scores.device)
     return scores.masked_fill((columns < low[:, None]) | (columns >= high[:, None]), -torch.inf)
 

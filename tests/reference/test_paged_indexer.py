@@ -126,7 +126,7 @@ def test_where_the_pages_lie_does_not_matter(tensors):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"k_cache": torch.zeros(9, 50, dtype=torch.uint8)}, r"k_cache: expected uint8 \[p, page \* 12\]"),
+        ({"k_cache": torch.zeros(9, 50, dtype=torch.uint8)}, r"pages: expected uint8 \[blocks, block_size \* 12\]"),
         ({"block_table": torch.full((2, 4), 99)}, r"block_table: expected pages 0 to \d+, got \[99, 99, 99\]"),
         ({"block_table": torch.zeros(2, 2, dtype=torch.int32)}, "block_table: expected 3 pages for 9 keys, got 2"),
         ({"max_model_len": 8}, "max_seqlen_k: expected at least 9, the longest window, got 8"),

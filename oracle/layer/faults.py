@@ -13,7 +13,8 @@ from typing import Any
 import torch
 
 from ...reference.layer import Parts, SparseMLALayer, StepMetadata, need
-from . import variants
+from ..errors import unknown
+from . import ranks, strays, variants
 from .contract import LayerUnderTest
 
 #: What a builder tells the layers instead of what it should.
@@ -189,3 +190,27 @@ LAYER_FAULTS: tuple[LayerFault, ...] = (
         name="always-dense", source="top-k limit not applied", rules=("metadata-foreign", "route"), alter=_always_dense
     ),
 )
+
+#: Faults that the random sequences of one rank and numbers in one memory do not reach: incidents play them.
+SCENE_FAULTS: tuple[LayerFault, ...] = (
+    LayerFault(
+        name="converts-the-whole-batch",
+        source="vllm-project/vllm#48611",
+        rules=("memory",),
+        make=strays.ConvertsTheWholeBatch,
+    ),
+    LayerFault(
+        name="global-positions-in-local-tables",
+        source="vllm-project/vllm#54541",
+        rules=("index-space",),
+        make=ranks.GlobalPositionsInLocalTables,
+    ),
+)
+
+
+def layer_fault(name: str) -> LayerFault:
+    """The fault of that name. Raises BadInput with the nearest names for an unknown one."""
+    known = {fault.name: fault for fault in (*LAYER_FAULTS, *SCENE_FAULTS)}
+    if name not in known:
+        raise unknown("fault of a layer", name, known)
+    return known[name]

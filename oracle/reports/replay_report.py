@@ -18,7 +18,6 @@ from . import prompts_report, scenes_report
 from .outcomes import met
 from .plain import duration, plural
 
-
 #: Characters of a title in the line of an incident.
 _TITLE = 27
 

@@ -15,6 +15,7 @@ import torch
 from ...reference.layer import Parts, SparseMLALayer, StepMetadata, need
 from ..errors import unknown
 from . import ranks, strays, variants
+from .bytes import FlatlyGathered, InterleavedPages
 from .contract import LayerUnderTest
 
 #: What a builder tells the layers instead of what it should.
@@ -191,6 +192,21 @@ LAYER_FAULTS: tuple[LayerFault, ...] = (
     ),
 )
 
+
+def _gathers_flat_rows(parts: Parts) -> LayerUnderTest:
+    dims = parts.deployment
+    blocks = len(parts.latent.owners) // dims.block_size
+    latent = FlatlyGathered(blocks, dims.block_size, dims.kv_lora_rank, dims.qk_rope_head_dim)
+    return SparseMLALayer(replace(parts, latent=latent))
+
+
+def _reads_pages_interleaved(parts: Parts) -> LayerUnderTest:
+    if parts.index is None:
+        return SparseMLALayer(parts)
+    blocks, width = len(parts.index.owners) // parts.index.block_size, parts.index.values.shape[1]
+    return SparseMLALayer(replace(parts, index=InterleavedPages(blocks, parts.index.block_size, width)))
+
+
 #: Faults that the random sequences of one rank and numbers in one memory do not reach: incidents play them.
 SCENE_FAULTS: tuple[LayerFault, ...] = (
     LayerFault(
@@ -204,6 +220,18 @@ SCENE_FAULTS: tuple[LayerFault, ...] = (
         source="vllm-project/vllm#54541",
         rules=("index-space",),
         make=ranks.GlobalPositionsInLocalTables,
+    ),
+    LayerFault(
+        name="gathers-flat-rows",
+        source="vllm-project/vllm#48611, its second part",
+        rules=("differential",),
+        make=_gathers_flat_rows,
+    ),
+    LayerFault(
+        name="reads-pages-interleaved",
+        source="vllm-project/vllm#50576",
+        rules=("differential",),
+        make=_reads_pages_interleaved,
     ),
 )
 

@@ -13,6 +13,7 @@ from ...reference.layer import LayerInputs, Operators, Parts, StepBatch, TopkBuf
 from ...reference.routing import Deployment, LayerKind, Rules, TableRow, Threshold
 from ..faults import fault
 from ..faults.simulated import KERNELS
+from ..layer.bytes import IndexPageCache, MlaRowCache
 from ..layer.faults import layer_fault
 from ..layer.rig import REFERENCE_OPERATORS, Rig, RigSizes
 from ..policies import load_rules
@@ -59,7 +60,7 @@ class SceneRig(Rig):
     """Layers over random inputs that fp32 holds exactly, so that a rig in fp64 gets the same; one or two stages."""
 
     def __init__(self, variant: StepsVariant, model: Model, scaled: Scaled, deployment: Deployment) -> None:
-        self.variant, self.second = variant, TopkBuffer(ROWS, deployment.index_topk)
+        self.model, self.variant, self.second = model, variant, TopkBuffer(ROWS, deployment.index_topk)
         planted = layer_fault(variant.fault) if variant.fault else None
         self.alter = planted.alter() if planted else lambda metadata: metadata
         sizes = RigSizes(
@@ -79,7 +80,14 @@ class SceneRig(Rig):
     def parts(self, place: int, kind: LayerKind, operators: Operators) -> Parts:
         parts = super().parts(place, kind, operators)
         buffer = self.second if self._second_stage(place) else parts.buffer
-        return replace(parts, w_uk=_fp32(parts.w_uk), w_uv=_fp32(parts.w_uv), buffer=buffer)
+        parts = replace(parts, w_uk=_fp32(parts.w_uk), w_uv=_fp32(parts.w_uv), buffer=buffer)
+        dims, blocks = self.deployment, self.sizes.blocks
+        if dims.cache == "fp8_ds_mla":
+            latent = MlaRowCache(blocks, dims.block_size, dims.kv_lora_rank, dims.qk_rope_head_dim)
+            parts = replace(parts, latent=latent)
+        if self.model.index_pages and parts.index is not None:
+            parts = replace(parts, index=IndexPageCache(blocks, dims.block_size, self.sizes.index_dim))
+        return parts
 
     def inputs(self, step: StepBatch, place: int, outputs: Sequence[Tensor] = ()) -> LayerInputs:
         if self.variant.stage and place == self.variant.stage and self.variant.sends_selection:

@@ -60,6 +60,8 @@ class Model:
     kinds: tuple[LayerKind, ...] = ("full",)
     index_heads: int = 4
     index_dim: int = 8
+    index_pages: bool = False
+    """Whether the indexer's keys lie in pages of bytes, e4m3 with a scale each; else as they are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ from flashinfer.mla import BatchMLAPagedAttentionWrapper
 from torch import Tensor
 
 from ..implementation import Run
+from .arrange import page_table
 from .ragged import WORKSPACE
 
 
@@ -42,17 +43,6 @@ def _plan(
     queries = q[..., :value_dim], q[..., value_dim:]
     cache = pages[..., :value_dim], pages[..., value_dim:]
     return lambda: tuple(wrapper.run(*queries, *cache, return_lse=True))
-
-
-def page_table(indices: Tensor, rows: int, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
-    """(slots that count, int32, query after query; how many each query has, int32 [s]).
-
-    indices: int32 [s, k]; an index outside [0, rows) or at or beyond ``lengths`` does not count.
-    """
-    valid = (indices >= 0) & (indices < rows)
-    if lengths is not None:
-        valid &= torch.arange(indices.shape[1], device=indices.device) < lengths[:, None]
-    return indices[valid].contiguous(), valid.sum(1, dtype=torch.int32)
 
 
 def plan_fa2(

@@ -7,6 +7,7 @@ from flashinfer import BatchPrefillWithRaggedKVCacheWrapper
 from torch import Tensor
 
 from ..implementation import Run
+from .arrange import flattened
 
 #: Bytes of float workspace that FlashInfer recommends.
 WORKSPACE = 128 * 2**20
@@ -52,22 +53,6 @@ def plan_masked_fa2(
 ) -> Run:
     """``masked_mha`` by the fa2 backend, planned; causality goes into the mask, since a custom mask replaces it."""
     return _plan("fa2", q, k, v, cu_q, cu_k, flattened(mask, cu_q, cu_k, causal), scale, False)
-
-
-def flattened(mask: Tensor, cu_q: Tensor, cu_k: Tensor, causal: bool) -> Tensor:
-    """Bool [sum of q_len * k_len]: the requests' masks one after the other, as ``plan`` packs them itself.
-
-    mask: int32 words [b, s_padded, words]. Not ``packed_custom_mask``: with more than one request its offsets, which
-    ``plan`` counts in bits, are used as bytes (0.6.18 to 0.7.4).
-    """
-    starts_q, starts_k = cu_q.tolist(), cu_k.tolist()
-    parts = []
-    for request in range(len(starts_q) - 1):
-        queries = starts_q[request + 1] - starts_q[request]
-        keys = torch.arange(starts_k[request + 1] - starts_k[request], device=mask.device)
-        seen = (mask[request, :queries][:, keys >> 5] >> (keys & 31).to(torch.int32)) & 1 != 0
-        parts.append((seen.tril(len(keys) - queries) if causal else seen).flatten())
-    return torch.cat(parts)
 
 
 def dense_fa2(

@@ -84,9 +84,13 @@ def _read(change: Callable[[Arguments], dict[str, Any] | None]) -> Look:
     return look
 
 
-def _transposed(lse: Tensor, contract: Contract) -> Tensor:
-    """[s,h] whose memory holds [h,s]; an LSE that has the wrong shape as well is only turned."""
-    return lse.reshape(lse.shape[::-1]).T
+def _transposed(view: View) -> View | None:
+    """[s,h] whose memory holds [h,s]; an LSE of the shape [h,s] is only turned."""
+    if len(view.outputs) < 2 or view.outputs[1].dim() != 2:
+        return None
+    out, lse, *rest = view.outputs
+    kept = tuple(lse.shape) == tuple(out.shape[:2])
+    return replace(view, outputs=(out, lse.reshape(lse.shape[::-1]).T if kept else lse.T, *rest))
 
 
 def _returned_in_other_base(lse: Tensor, contract: Contract) -> Tensor:
@@ -131,7 +135,7 @@ LSE: tuple[Hypothesis, ...] = (
         _lse(_returned_in_other_base),
     ),
     *EMPTY,
-    Hypothesis("lse-transposed", "with the LSE stored head by head, [h,s] for [s,h]", _lse(_transposed)),
+    Hypothesis("lse-transposed", "with the LSE stored head by head, [h,s] for [s,h]", _transposed),
 )
 READINGS: tuple[Hypothesis, ...] = (
     Hypothesis("softmax-base", "with the scores in base 2: exp2 of scores without log2(e)", _read(readings.base_two)),
@@ -225,7 +229,9 @@ def explained(
         clear = []
         for hypothesis in group:
             left = _found(hypothesis, view, judge, shapes)
-            if left is None or not left < wrong or (left and (partly or not _half_right(hypothesis, wrong - left, left))):
+            if left is None or not left < wrong:
+                continue
+            if left and (partly or not _half_right(hypothesis, wrong - left, left)):
                 continue
             answer = right() if answer is None else answer
             if group is INDEXING and _largest(view.outputs) > POISONED * _largest(answer):

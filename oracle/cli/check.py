@@ -41,6 +41,9 @@ def check(
     quiet: options.Quiet = False,
 ) -> None:
     """Check implementations against the references."""
+    if memory is not None and not isolate:
+        raise BadInput(f"--memory {memory:g}: goes with --isolate")
+    limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
     documents = Documents(json, junit)
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
@@ -54,10 +57,7 @@ def check(
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
     jobs = jobs or default_jobs(where)
-    if memory is not None and not isolate:
-        raise BadInput(f"--memory {memory:g}: goes with --isolate")
     confinement = Confinement.of(memory, jobs) if isolate else None
-    limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
     with Pool(jobs=jobs, device=where, timeout=limit, confinement=confinement) as pool:
         if not case:
             pool.start()

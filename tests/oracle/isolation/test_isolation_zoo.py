@@ -35,7 +35,7 @@ ANYWHERE = {
     "moves": ("FAIL", "changed the working directory"),
     "raises": ("ERROR", "SystemExit: 3"),
 }
-GREEDY = {"greedy": ("ERROR", "100")}
+GREEDY = {"greedy": ("ERROR", "can't allocate memory: you tried to allocate 107374")}
 
 
 def judged(pairs, **options):

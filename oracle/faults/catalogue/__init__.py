@@ -9,6 +9,7 @@ from ..fault import Fault
 from .accumulate import ACCUMULATE
 from .bitmask import BITMASK
 from .conventions import CONVENTIONS
+from .declared import DECLARED
 from .harness import HARNESS
 from .indexer import INDEXER
 from .indices import INDICES
@@ -33,6 +34,7 @@ _LISTED: tuple[Fault, ...] = (
     *LAYOUT,
     *INDICES,
     *CONVENTIONS,
+    *DECLARED,
     *MERGE,
     *QUANTISATION,
     *PIPELINE,

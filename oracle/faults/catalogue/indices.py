@@ -203,7 +203,7 @@ INDICES = (
         indices=_owned_by_local_table,
     ),
     fault(
-        "request-local-index-as-physical", "sparse_mqa", "Indices are taken relative to the lowest one of the row.",
+        "request-local-index-as-physical", "sparse_mqa", "Indices are taken relative to the first one of the row.",
         "vllm#56749", "element",
         indices=lambda i, n: _pages(i, lambda x: x - x.masked_fill(x < 0, n).amin(1, keepdim=True)),
     ),

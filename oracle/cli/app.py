@@ -18,6 +18,7 @@ from .doctor import doctor
 from .replay import replay
 from .repro import repro
 from .route import route
+from .shrink import shrink
 from .terminal import PipeClosed, close_stdout, say
 
 #: What a shell reports for a program that a closed pipe ended.
@@ -34,6 +35,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command()(repro)
+app.command()(shrink)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)

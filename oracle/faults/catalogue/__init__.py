@@ -13,6 +13,8 @@ from .harness import HARNESS
 from .indexer import INDEXER
 from .indices import INDICES
 from .layout import LAYOUT
+from .layout_bytes import LAYOUT_BYTES
+from .layout_places import LAYOUT_PLACES
 from .masks import MASKS
 from .merge import MERGE
 from .pipeline import PIPELINE
@@ -21,6 +23,7 @@ from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_layouts import TRITON_LAYOUTS
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
 _LISTED: tuple[Fault, ...] = (
@@ -44,6 +47,9 @@ _LISTED: tuple[Fault, ...] = (
     *TRITON_INDEXER,
     *TRITON_TOPK,
     *TRITON_MERGE,
+    *LAYOUT_BYTES,
+    *LAYOUT_PLACES,
+    *TRITON_LAYOUTS,
 )
 
 _ESCAPES = recorded()

@@ -39,6 +39,10 @@ class Operator:
     dtypes: Callable[[Arguments, Contract], tuple[tuple[torch.dtype, ...], ...]]
     """Dtypes that each output may have."""
     judge: Judge
+    settle: Callable[[Arguments, tuple[Tensor, ...], Contract], tuple[Tensor, ...]] = lambda a, outputs, contract: (
+        outputs
+    )
+    """Outputs with what the contract leaves undefined put to the reference's value, so that two runs compare."""
     writes: tuple[str, ...] = ()
     """Inputs that it changes in place: these are its outputs then, and it returns nothing."""
 
@@ -136,11 +140,22 @@ def _multiplicity(indices: Tensor, rows: int, lengths: Tensor | None) -> float:
 
 
 def _indexer_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
-    return ((a["q"].shape[0], a["k"].shape[0]),)
+    width = a.get("max_seqlen_k")
+    return ((a["q"].shape[0], a["k"].shape[0] if width is None else width),)
+
+
+def _settle_scores(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> tuple[Tensor, ...]:
+    return (indexer.settled(outputs[0], contract, **a),)
 
 
 def _indexer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    return indexer.judge(outputs[0], contract, **a)
+    (scores,) = _settle_scores(a, outputs, contract)
+    return indexer.judge(scores, contract, indexer.packed(**a))
+
+
+def _paged_indexer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    (scores,) = _settle_scores(a, outputs, contract)
+    return indexer.judge(scores, contract, indexer.paged(**a))
 
 
 def _topk(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
@@ -176,7 +191,7 @@ def _writer(name: str, target: str, judge: Judge) -> Operator:
         lambda a: (tuple(a[target].shape),),
         lambda a, contract: ((a[target].dtype,),),
         judge,
-        (target,),
+        writes=(target,),
     )
 
 
@@ -184,7 +199,15 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _dense),
     Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _masked),
     Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _sparse),
-    Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer),
+    Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer, _settle_scores),
+    Operator(
+        "paged_indexer_scores",
+        ("scores",),
+        lambda a: ((a["q"].shape[0] * a["q"].shape[1], a["max_model_len"]),),
+        _scores_dtypes,
+        _paged_indexer,
+        _settle_scores,
+    ),
     Operator(
         "topk_select",
         ("indices",),

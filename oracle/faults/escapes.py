@@ -23,6 +23,7 @@ from ...reference.indexer_scores import indexer_scores
 from ...reference.layouts import decode_e4m3, decode_index_pages, decode_rows, decode_ue8m0
 from ...reference.masked_mha import masked_mha
 from ...reference.merge_lse import merge_lse
+from ...reference.paged_indexer_scores import paged_indexer_scores
 from ...reference.sparse_mqa import sparse_mqa
 from ...reference.topk_select import topk_select
 from ..case import Case
@@ -47,6 +48,7 @@ REFERENCES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "masked_mha": masked_mha,
     "sparse_mqa": sparse_mqa,
     "indexer_scores": indexer_scores,
+    "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
     **{name: partial(_layout_reference, name) for name in LAYOUTS},
@@ -63,6 +65,7 @@ CASES: dict[str, Case] = {
     "masked_mha": _case("masked_mha", (20, 1, 12), (150, 40, 12), 2, topk=32),
     "sparse_mqa": _case("sparse_mqa", (20, 1, 4), (200, 40, 30), 8, topk=96),
     "indexer_scores": _case("indexer_scores", (20, 1, 12), (70, 40, 12), 8),
+    "paged_indexer_scores": replace(_case("paged_indexer_scores", (3, 3, 3), (70, 130, 12), 8), dtype="e4m3"),
     "topk_select": _case("topk_select", (20, 1, 4), (150, 40, 30), 1, topk=33),
     "merge_lse": _case("merge_lse", (24,), (24,), 4),
     "quantize": _case("quantize", (1,), (20,), 1),

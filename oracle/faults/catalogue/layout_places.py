@@ -101,7 +101,7 @@ LAYOUT_PLACES = (
         "exact", request=lambda cu, token: torch.searchsorted(cu[1:], token), options=("requests=2",),
     ),
     fault(
-        "page-offset-wraps-at-31-bits", "gather", "Page times stride keeps 31 bits: another page is read.",
+        "gathered-page-wraps-at-31-bits", "gather", "Page times stride keeps 31 bits: another page is read.",
         "flashinfer#3136", "exact", page=_wrapped, options=("fp8_ds_mla", "hugerows"),
     ),
     fault(

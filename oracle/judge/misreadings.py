@@ -35,7 +35,7 @@ def rows_to_planes(pages: Tensor, e: int) -> Tensor:
 def planes_to_rows(pages: Tensor, e: int) -> Tensor:
     """The way back."""
     size = pages.shape[1] // (e + SCALE_BYTES)
-    codes, scales = pages[:, : size * e].unflatten(1, (size, e)), pages[:, size * e :].unflatten(1, (size, 4))
+    codes, scales = pages[:, : size * e].reshape(-1, size, e), pages[:, size * e :].reshape(-1, size, 4)
     return torch.cat((codes, scales), 2).flatten(1)
 
 

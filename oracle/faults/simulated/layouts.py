@@ -112,7 +112,7 @@ def _scales(tiles: Tensor, a: dict[str, Any], sites: LayoutSites) -> Tensor:
 
 def quantize(x: Tensor, *, block: int, sites: LayoutSites = LAYOUT_SITES, **rule: Any) -> tuple[Tensor, Tensor]:
     """x [s, w] -> codes float8_e4m3fn [s, w], scales [s, w / block]."""
-    tiles = x.float().unflatten(1, (-1, block))
+    tiles = x.float().reshape(len(x), x.shape[1] // block, block)
     scale = _scales(tiles, rule, sites)
     codes = sites.code(sites.quotient(tiles, scale[..., None])).flatten(1)
     return codes.view(E4M3), sites.exponent(scale) if rule["scale_format"] == "ue8m0" else sites.stored(scale)
@@ -126,7 +126,8 @@ def write_cache(
     kept, slot = sites.kept(slots, blocks * size), sites.slots(slots, blocks * size)
     latent, rope, slot = latent[kept].float(), rope[kept].float(), slot[kept]
     if a["cache_format"] == "fp8_ds_mla":
-        tiles = latent.unflatten(1, (-1, min(128, latent.shape[1])))
+        width = min(128, latent.shape[1])
+        tiles = latent.reshape(len(latent), latent.shape[1] // width, width)
         scale = _scales(tiles, a, sites)
         codes = sites.code(sites.quotient(tiles, scale[..., None])).flatten(1)
         rows = sites.row(codes, sites.stored(scale), rope)
@@ -192,7 +193,9 @@ def gather(
         tiles = latent // min(128, latent)
         at = latent + 4 * tiles
         scale = sites.scale(stored[:, latent:at].contiguous().view(torch.float32))
-        values = sites.product(sites.value(stored[:, :latent]).unflatten(1, (tiles, -1)), scale[..., None])
+        values = sites.product(
+            sites.value(stored[:, :latent]).reshape(len(held), tiles, latent // tiles), scale[..., None]
+        )
         rotated = stored[:, at:].contiguous().view(torch.bfloat16)
         rows[held] = torch.cat((sites.narrow(values.flatten(1)), rotated), 1)
     elif cache_format == "fp8_e4m3":

@@ -49,4 +49,4 @@ def _planes(pages: Tensor, e: int) -> tuple[Tensor, Tensor, int]:
     if pages.dim() != 2 or pages.dtype is not torch.uint8 or not pages.shape[1] or pages.shape[1] % (e + 4):
         raise ValueError(f"pages: expected uint8 [blocks, block_size * {e + 4}], got {pages.dtype} {list(pages.shape)}")
     size = pages.shape[1] // (e + 4)
-    return pages[:, : size * e].view(-1, size, e), pages[:, size * e :].view(-1, size, 4), size
+    return pages[:, : size * e].view(len(pages), size, e), pages[:, size * e :].view(len(pages), size, 4), size

@@ -40,7 +40,8 @@ def _rules(a: Arguments, answer: Callable[..., Outputs]) -> list[Reading]:
         return Reading(name, lambda: answer(**rule))
 
     def floored(rule: dict[str, Any]) -> bool:
-        return bool(rule) and any(rule.get(name, a.get(name, 0.0)) > 0 for name in ("least_amax", "least_scale"))
+        floors: dict[str, Any] = {"least_amax": 0.0, "least_scale": 0.0, **a, **rule}
+        return bool(rule) and bool(floors["least_amax"] > 0 or floors["least_scale"] > 0)
 
     exponents = a["scale_format"] == "ue8m0"
     return [
@@ -51,7 +52,7 @@ def _rules(a: Arguments, answer: Callable[..., Outputs]) -> list[Reading]:
 
 
 def quantize(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
-    expected = reference.quantize(**a)
+    expected: Outputs = reference.quantize(**a)
     blocks = a["x"].float().unflatten(1, (-1, a["block"]))
     scales = decode_ue8m0(expected[1]) if expected[1].dtype is torch.uint8 else expected[1]
 
@@ -197,10 +198,11 @@ def _read(
 
 def _without_place(a: Arguments, size: int) -> Tensor:
     """Gathered tokens [t] that have no place in the cache."""
-    table, cu = a["block_table"], a["cu_k"].long()
+    table: Tensor = a["block_table"]
+    cu: Tensor = a["cu_k"].long()
     token = torch.arange(a["tokens"], device=table.device)
     request = torch.searchsorted(cu[1:].contiguous(), token, right=True)
-    column = (token - cu[request] + a["starts"].long()[request]) // size
+    column: Tensor = (token - cu[request] + a["starts"].long()[request]) // size
     reached = column < table.shape[1]
     cache = a["cache"] if "cache" in a else a["pages"]
     return ~reached | outside(table, len(cache))[request, torch.where(reached, column, 0)]
@@ -271,7 +273,7 @@ def _rest(a: Arguments, mask: Tensor) -> Tensor:
     queries = (a["cu_q"][1:] - a["cu_q"][:-1])[:, None, None]
     words = torch.arange(mask.shape[2], device=mask.device)
     rows = torch.arange(mask.shape[1], device=mask.device)[:, None]
-    inside = (rows < queries) & (words * 32 < a["lengths"][:, None, None])
+    inside: Tensor = (rows < queries) & (words * 32 < a["lengths"][:, None, None])
     if a.get("key_starts") is not None:
         inside = inside | ((rows == 0) & (words == mask.shape[2] - 1))
     return inside

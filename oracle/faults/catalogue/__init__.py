@@ -14,6 +14,8 @@ from .harness import HARNESS
 from .indexer import INDEXER
 from .indices import INDICES
 from .layout import LAYOUT
+from .layout_bytes import LAYOUT_BYTES
+from .layout_places import LAYOUT_PLACES
 from .masks import MASKS
 from .merge import MERGE
 from .paged_indexer import PAGED_INDEXER
@@ -23,6 +25,7 @@ from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_layouts import TRITON_LAYOUTS
 from .triton_paged import TRITON_FP8_INDEXER, TRITON_PAGED_INDEXER
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
@@ -51,6 +54,9 @@ _LISTED: tuple[Fault, ...] = (
     *TRITON_PAGED_INDEXER,
     *TRITON_TOPK,
     *TRITON_MERGE,
+    *LAYOUT_BYTES,
+    *LAYOUT_PLACES,
+    *TRITON_LAYOUTS,
 )
 
 #: Faults of convention, and the name that the verdict has to give them.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from .implementation import Implementation
 from .torch_kernels import IMPLEMENTATIONS as TORCH
+from .transformers_kernels import IMPLEMENTATIONS as TRANSFORMERS
 from .triton_kernels import IMPLEMENTATIONS as TRITON
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON, *TRANSFORMERS)

@@ -1,0 +1,67 @@
+"""A bisection for people: one line a look while it runs, and at the end the boundary with both commands."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ..bisect.bisection import Found
+from ..bisect.look import Look
+from .plain import duration, line, plural
+
+_STYLES = {"good": "green", "bad": "bold red", "skip": "yellow"}
+#: Commits are shown by as many characters as people do.
+_COMMIT = 12
+
+
+def short(point: str) -> str:
+    """A full commit id cut to twelve characters; anything else as it is."""
+    return point[:_COMMIT] if len(point) == 40 and set(point) <= set("0123456789abcdef") else point
+
+
+def look_line(point: str, look: Look) -> Text:
+    """One look as it comes."""
+    told = look.detail if look.label == "skip" else look.signature
+    number = "" if look.measure is None else f"{look.measure:.3g}"
+    text = Text.assemble(f"{short(point):<14}", (f"{look.label:<5}", _STYLES[look.label]))
+    return text.append(" ".join(filter(None, (line(told), number, duration(look.seconds)))))
+
+
+def report(console: Console, found: Found, title: str = "") -> None:
+    """The boundary, how sure it is, and what to type to see both sides."""
+    what = "the regression came with" if found.direction == "regression" else "the fix came with"
+    names = [*found.between, found.first]
+    came = short(names[0]) if len(names) == 1 else f"one of {', '.join(map(short, names[:6]))}"
+    more = f" and {len(names) - 6} more" if len(names) > 6 else ""
+    console.print(Text(f"{found.axis}: {what} {came}{more}", "bold"), soft_wrap=True)
+    if title:
+        console.print(Text(f"  {line(title)}"), soft_wrap=True)
+    sides = ("good", "bad") if found.direction == "regression" else ("bad", "good")
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for point, label in zip((found.last, found.first), sides, strict=True):
+        table.add_row(f"  {short(point)}", Text(label, _STYLES[label]), found.signature if label == "bad" else "")
+    console.print(table)
+    if found.between:
+        console.print(f"  {plural(len(found.between), 'point')} between could not be judged", soft_wrap=True)
+    sure = f"posterior probability {found.confidence:.4f}, flaky verdicts" if found.flaky else "seen twice on each side"
+    seen = f"  {sure}; {plural(found.looks, 'look')}, {found.skipped} skipped, {duration(found.seconds)}"
+    console.print(seen, soft_wrap=True)
+    console.print("  to see both sides")
+    for command in found.commands:
+        console.print(f"    {line(command)}", soft_wrap=True)
+
+
+def found_record(found: Found) -> dict[str, Any]:
+    """The entry of ``results[]`` that says what was found."""
+    record = asdict(found)
+    del record["evidence"]
+    return record
+
+
+def step_records(found: Found) -> list[dict[str, Any]]:
+    """Every look, in order."""
+    return [{"axis": found.axis, "point": point, **asdict(look)} for point, look in found.evidence]

@@ -15,7 +15,9 @@ from dataclasses import dataclass
 
 from ..fixtures import PATH
 from .case import LAYOUTS, Case
+from .config import load
 from .errors import unknown
+from .geometry import Geometry
 from .inputs import kinds_of
 
 
@@ -155,6 +157,29 @@ def fixture_cases() -> tuple[Case, ...]:
             if text:
                 found.append(Case.parse(text))
     return tuple(found)
+
+
+def geometry_cases(name: str, geometry: str, seed: int = 0) -> tuple[Case, ...]:
+    """The batches of ``quick`` or ``full`` on any one geometry; those of ``production`` are made for their models."""
+    if name not in SUITES:
+        raise unknown("suite", name, SUITES)
+    dims = load(geometry)
+    tables = {} if name == "production" else {operator: _cut(rows, dims) for operator, (rows, _) in TABLE.items()}
+    found: list[Case] = []
+    for operator, rows in tables.items():
+        if operator not in INDEXED or dims.index_head_dim is not None:
+            heads = TABLE[operator][1]
+            found += _cases(geometry, operator, rows, heads, seed)
+    if name == "full":
+        for operator, rows in _every(geometry).items():
+            if operator not in INDEXED or dims.index_head_dim is not None:
+                found += _cases(geometry, operator, rows, 0, seed + 1000)
+    return tuple(found)
+
+
+def _cut(rows: tuple[Row, ...], dims: Geometry) -> tuple[Row, ...]:
+    """Without the kind that has no power where keys have no rotated part (see ``_every``)."""
+    return rows if dims.qk_rope_head_dim else tuple(row for row in rows if row.kind != "offset")
 
 
 def _cases(geometry: str, operator: str, rows: tuple[Row, ...], heads: int, seed: int) -> Iterator[Case]:

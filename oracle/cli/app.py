@@ -15,6 +15,7 @@ from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .bisect import app as bisect
 from .check import check
+from .compare import compare
 from .doctor import doctor
 from .replay import replay
 from .repro import repro
@@ -42,6 +43,7 @@ app.command()(replay)
 app.command()(doctor)
 app.command()(route)
 app.add_typer(bisect)
+app.command()(compare)
 
 
 def _show_version(wanted: bool) -> None:

@@ -13,18 +13,6 @@ from attnoracle.oracle.errors import BadInput
 
 
 @pytest.fixture
-def attnoracle(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def attnoracle(*arguments):
-        """Exit code, stdout and stderr of one command."""
-        code = main(arguments)
-        return code, *capsys.readouterr()
-
-    return attnoracle
-
-
-@pytest.fixture
 def command():
     """Starts the command in a process of its own."""
 

@@ -147,7 +147,8 @@ def _judged(case: Case, implementation: Implementation, device: str, draw: Draw,
     if judgement.findings:
         return judgement
     if implementation.contract.deterministic:
-        judgement.findings += _repeats(op, first.outputs, second.outputs)
+        runs = (op.settle(arguments, run.outputs, implementation.contract) for run in (first, second))
+        judgement.findings += _repeats(op, *runs)
     numbers = op.judge(arguments, first.outputs, implementation.contract, power)
     if not implementation.contract.deterministic:
         # Two answers that may differ are two answers to judge.

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..bisect.look import Settings
+from ..bisect.look import Look, Settings
 from ..bisect.probe import Probe
 from ..case import Case
 from ..errors import BadInput
@@ -21,10 +21,12 @@ from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
     from ..bisect.bisection import Axis, Found
+    from ..replay.incident import Incident, Variant
+    from ..replay.operators import Injected
 
 app = typer.Typer(
     name="bisect",
-    help="Find where a verdict changes: over commits, releases or sizes. Good may be newer than bad: it finds the fix.",
+    help="Find where a verdict changes: over commits, releases, sizes, knobs or stages. Good may be the newer end.",
     no_args_is_help=True,
     rich_markup_mode=None,
 )
@@ -172,6 +174,96 @@ def sizes(
     _search(context, axis, str(int(good)), str(int(bad)), probe, {"axis": axis.name}, settings, journal, json)
 
 
+@app.command()
+def knobs(
+    context: typer.Context,
+    good: Annotated[list[str], typer.Option("--good", metavar="VARIANT", help="Or NAME=VALUE, repeatable.")],
+    bad: Annotated[list[str], typer.Option("--bad", metavar="VARIANT", help="Or NAME=VALUE, repeatable.")],
+    incident: Annotated[str | None, typer.Argument(metavar="[INCIDENT]", help="Like pr-52512.")] = None,
+    length: Annotated[int, typer.Option("--length", metavar="TOKENS", min=27, help="Of the incident's prompt.")] = 257,
+    case: given.Case = None,
+    implementation: given.Implementation = None,
+    impl: given.Impl = None,
+    operator: given.Operator = None,
+    contract: given.ContractFile = None,
+    run: given.Run = None,
+    timeout: given.Limit = 600.0,
+    device: options.DeviceName = options.Device.cpu,
+    json: options.Json = None,
+) -> None:
+    """Which of many differences matters: an incident's rules and switches, or environment variables of a run."""
+    import os
+
+    from ..bisect import knobs as knob_axis
+    from ..reports import bisect_report
+
+    check_target("--json", json)
+    screen = console(stderr=True)
+
+    def told(name: str, look: Look) -> None:
+        screen.print(bisect_report.look_line(name, look), soft_wrap=True)
+
+    if incident is not None:
+        chosen, operators, (one, other) = _incident(incident, good, bad)
+        culprit = knob_axis.isolate(
+            knob_axis.variant_knobs(one, other),
+            lambda values: knob_axis.look_with(chosen, operators, one, values, length),
+            told,
+        )
+    else:
+        probe = given.probe(case, implementation, impl, operator, contract, run, None, None, timeout, device)
+        culprit = knob_axis.isolate(
+            knob_axis.environment_knobs(good, bad),
+            lambda values: probe.look(cwd=None, env=knob_axis.with_values(os.environ, values), log=""),
+            told,
+        )
+    record = bisect_report.culprit_record(culprit)
+    _write(context, json, {"breaks": record["breaks"], "cures": record["cures"]}, [record], record.pop("looks"))
+    bisect_report.report_culprit(console(stderr=json == "-"), culprit)
+
+
+@app.command()
+def stages(
+    context: typer.Context,
+    incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="Like pr-52512.")],
+    good: given.Good,
+    bad: given.Bad,
+    length: Annotated[int, typer.Option("--length", metavar="TOKENS", min=27, help="Of the prompt.")] = 257,
+    json: options.Json = None,
+) -> None:
+    """Which stage of a layer: each is exchanged alone between a good and a bad variant of an incident."""
+    from ..bisect.stages import localise
+    from ..reports import bisect_report
+
+    check_target("--json", json)
+    screen = console(stderr=True)
+    chosen, operators, (one, other) = _incident(incident, [good], [bad])
+    found = localise(
+        chosen,
+        operators,
+        one,
+        other,
+        length,
+        lambda name, look: screen.print(bisect_report.look_line(name, look), soft_wrap=True),
+    )
+    records = [asdict(stage) | {"culprit": stage.culprit} for stage in found]
+    _write(context, json, {"culprits": [stage.stage for stage in found if stage.culprit]}, records, [])
+    bisect_report.report_stages(console(stderr=json == "-"), one.name, other.name, found)
+
+
+def _incident(name: str, good: Sequence[str], bad: Sequence[str]) -> tuple[Incident, Injected, tuple[Variant, Variant]]:
+    """The incident, its operators and its two variants. Raises BadInput for names that it has not."""
+    from ..replay.incident import Incident, load_incident
+    from ..replay.operators import injected
+
+    chosen = load_incident(name)
+    if not isinstance(chosen, Incident):
+        raise BadInput(f"bisect: {name} is of kind {chosen.kind}; expected one that plays prompts, like pr-52512")
+    if len(good) != 1 or len(bad) != 1:
+        raise BadInput(f"bisect: expected one --good and one --bad variant of {name}, got {len(good)} and {len(bad)}")
+    return chosen, injected("reference", "cpu"), (chosen.variant(good[0]), chosen.variant(bad[0]))
+
+
 def _search(
     context: typer.Context,
     axis: Axis,
@@ -204,20 +296,23 @@ def _search(
 
 
 def _document(context: typer.Context, found: Found, json: str | None) -> None:
+    from ..reports.bisect_report import found_record, step_records
+
+    record = found_record(found)
+    summary = {name: record[name] for name in ("axis", "direction", "last", "first", "confidence", "looks", "skipped")}
+    _write(context, json, summary, [record], step_records(found))
+
+
+def _write(
+    context: typer.Context, json: str | None, summary: dict[str, Any], results: list[Any], steps: list[Any]
+) -> None:
     if json is None:
         return
     from ..environment import environment
-    from ..reports.bisect_report import found_record, step_records
     from ..reports.json_report import document, dumps
 
-    root: Sequence[str] = context.find_root().obj or ()
-    record = found_record(found)
-    summary = {name: record[name] for name in ("axis", "direction", "last", "first", "confidence", "looks", "skipped")}
-    command = ["attnoracle", *root]
-    write(
-        json,
-        lambda: dumps(document("bisect", command, environment(), summary, results=[record], steps=step_records(found))),
-    )
+    command = ["attnoracle", *(context.find_root().obj or ())]
+    write(json, lambda: dumps(document("bisect", command, environment(), summary, results=results, steps=steps)))
 
 
 def _plain(value: Any) -> Any:

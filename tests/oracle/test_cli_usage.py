@@ -8,7 +8,6 @@ import sys
 import pytest
 
 from attnoracle.oracle.cli import terminal
-from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.errors import BadInput
 
 

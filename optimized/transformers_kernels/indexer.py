@@ -66,11 +66,16 @@ def _indexer(heads: int, width: int) -> nn.Module:
 
 
 @exact_fp32
-def indexer_scores(q: Tensor, k: Tensor, k_scale: Tensor, weights: Tensor, ks: Tensor, ke: Tensor) -> tuple[Tensor]:
-    """q [s,i,e], k [t,e], k_scale [t], weights [s,i], ks, ke int32 [s] -> (scores fp32 [s,t],), -inf outside [ks,ke).
+def indexer_scores(
+    q: Tensor, k: Tensor, k_scale: Tensor, weights: Tensor, ks: Tensor, ke: Tensor, *,
+    q_scale: Tensor | None = None, max_seqlen_k: int | None = None,
+) -> tuple[Tensor]:  # fmt: skip
+    """q [s,i,e], k [t,e], k_scale [t], weights and q_scale [s,i], ks, ke int32 [s] -> (scores fp32 [s,t],).
 
-    Raises RuntimeError for a version whose indexer hands nothing to ``topk``.
+    -inf outside [ks,ke); with ``max_seqlen_k`` [s,max_seqlen_k] from ks on. Raises RuntimeError for a version whose indexer hands nothing to ``topk``.
     """
+    if q_scale is not None:
+        weights = weights * q_scale
     (queries, heads, width), keys, device = q.shape, k.shape[0], q.device
     tokens = max(queries, keys)
     # One token of the module carries query number n and key number n of the case.
@@ -98,4 +103,9 @@ def indexer_scores(q: Tensor, k: Tensor, k_scale: Tensor, weights: Tensor, ks: T
         raise RuntimeError("this version of transformers hands no scores to topk; they cannot be caught")
     scores = caught.scores[0, :queries, :keys].float() / (heads**-0.5 * width**-0.5) * k_scale
     # The module's mask is added, and a NaN under it stays one; what it leaves out nobody selects.
-    return (scores.masked_fill(~inside[:queries, :keys], -torch.inf),)
+    scores = scores.masked_fill(~inside[:queries, :keys], -torch.inf)
+    if max_seqlen_k is None:
+        return (scores,)
+    key = ks[:, None].long() + torch.arange(max_seqlen_k, device=device)
+    none = torch.nn.functional.pad(scores, (0, 1), value=-torch.inf)  # the last column stands for no key
+    return (none.gather(1, key.clamp(max=keys)),)

@@ -43,7 +43,8 @@ class _Caught(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def _indexer(heads: int, width: int) -> nn.Module:
+def make_indexer(heads: int, width: int) -> nn.Module:
+    """The module without weights, its projections replaced. Raises ImportError without transformers."""
     from transformers.models.glm_moe_dsa.configuration_glm_moe_dsa import GlmMoeDsaConfig
     from transformers.models.glm_moe_dsa.modeling_glm_moe_dsa import GlmMoeDsaIndexer
 
@@ -88,7 +89,7 @@ def indexer_scores(
     inside = torch.zeros(tokens, tokens, dtype=torch.bool, device=device)
     inside[:queries] = (column >= ks[:, None]) & (column < ke[:, None])
     angle = torch.zeros(1, tokens, width // 2, device=device)
-    module = _indexer(heads, width)
+    module = make_indexer(heads, width)
     known = {
         "hidden_states": hidden,
         "q_resid": lora,

@@ -73,7 +73,8 @@ def indexer_scores(
 ) -> tuple[Tensor]:  # fmt: skip
     """q [s,i,e], k [t,e], k_scale [t], weights and q_scale [s,i], ks, ke int32 [s] -> (scores fp32 [s,t],).
 
-    -inf outside [ks,ke); with ``max_seqlen_k`` [s,max_seqlen_k] from ks on. Raises RuntimeError for a version whose indexer hands nothing to ``topk``.
+    -inf outside [ks,ke); with ``max_seqlen_k`` [s,max_seqlen_k] from ks on.
+    Raises RuntimeError for a version whose indexer hands nothing to ``topk``.
     """
     if q_scale is not None:
         weights = weights * q_scale

@@ -10,10 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..layouts import E4M3_MAX, ScaleRule, block_scales
 from .events import CacheRead, CacheWrite, Range
 from .trace import Trace
-
-E4M3_MAX = 448.0
 
 
 class PagedCache:
@@ -106,7 +105,7 @@ class IndexCache(PagedCache):
         kept, rows = self._claim(slots, requests, positions, trace)
         keys = keys[kept]
         if self.values.element_size() == 1:
-            scales = torch.exp2(torch.ceil(torch.log2(keys.abs().amax(-1).float().clamp_min(1e-4) / E4M3_MAX)))
+            scales = block_scales(keys, ScaleRule("pow2", least_amax=1e-4))
             self.scales[rows] = scales
             keys = keys / scales[:, None]
         self.values[rows] = keys.to(self.values.dtype)

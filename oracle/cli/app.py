@@ -15,6 +15,7 @@ from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .check import check
 from .doctor import doctor
+from .graphs import graphs
 from .replay import replay
 from .repro import repro
 from .route import route
@@ -38,6 +39,7 @@ app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
 app.command()(route)
+app.command()(graphs)
 
 
 def _show_version(wanted: bool) -> None:

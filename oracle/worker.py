@@ -14,6 +14,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .case import Case
+from .guests import known
 from .verdict import Verdict
 
 Pair = tuple[Case, str]
@@ -30,7 +31,7 @@ class Worker:
     def __init__(self, judge: Judge, device: str, threads: int) -> None:
         context = get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, judge, device, threads))
+        self._process = context.Process(target=_work, args=(theirs, judge, device, threads, known.snapshot()))
         with _interrupts_held():
             self._process.start()
         theirs.close()
@@ -119,7 +120,7 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(pipe: Connection, judge: Judge, device: str, threads: int) -> None:
+def _work(pipe: Connection, judge: Judge, device: str, threads: int, guests: known.Guests) -> None:
     """The worker's side: one verdict a message, until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a kernel prints must not get between the lines of a report on stdout.
@@ -127,6 +128,7 @@ def _work(pipe: Connection, judge: Judge, device: str, threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
+    known.adopt(guests)
     with suppress(EOFError, ConnectionError):
         pipe.send(("ready", None))
         while True:

@@ -19,6 +19,7 @@ from .graphs import graphs
 from .replay import replay
 from .repro import repro
 from .route import route
+from .shrink import shrink
 from .terminal import PipeClosed, close_stdout, say
 
 #: What a shell reports for a program that a closed pipe ended.
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 app.command()(check)
 app.command()(repro)
+app.command()(shrink)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)

@@ -8,7 +8,7 @@ from ..case import Case
 from ..device import settle
 from ..errors import BadInput
 from ..pool import Pool, default_jobs
-from . import options
+from . import guests, options
 from .judging import Documents, judge
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
@@ -21,6 +21,9 @@ def check(
     context: typer.Context,
     operator: options.Operators = None,
     implementation: options.Implementations = None,
+    impl: guests.Impl = None,
+    contract: guests.Contract = None,
+    adapter: guests.Adapter = None,
     geometry: options.Geometries = None,
     suite: options.SuiteName = options.Suite.quick,
     case: options.CaseIds = None,
@@ -38,12 +41,16 @@ def check(
         raise BadInput("--json - and --junit -: stdout takes one document; name a file for the other")
     documents = Documents(json, junit)
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
-    candidates = implementations(implementation or (), operator or (), but=slow)
+    geometry = guests.geometries(geometry)
+    brought = guests.Brought.of(impl, operator, contract, adapter)
+    where = settle(device) if brought or not list_ else ""
+    mine = brought.admitted() if brought else ()
+    wanted = [*(implementation or ()), *(one.name for one in mine)]
+    candidates = implementations(wanted, operator or (), but=slow)
     if list_:
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
-    where = settle(device)
     with Pool(jobs=jobs or default_jobs(where), device=where, timeout=timeout) as pool:
         if not case:
             pool.start()

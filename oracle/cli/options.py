@@ -28,7 +28,8 @@ Implementations = Annotated[
     typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'. Repeatable. [default: all]"),
 ]
 Geometries = Annotated[
-    list[str] | None, typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*'. Repeatable.")
+    list[str] | None,
+    typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*', or a config.json. Repeatable."),
 ]
 SuiteName = Annotated[Suite, typer.Option("--suite", help="Which cases.")]
 CaseIds = Annotated[

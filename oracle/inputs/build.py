@@ -12,6 +12,7 @@ from ..geometry import Geometry
 from .batch import batch_of
 from .cache import sparse_mqa
 from .dense import dense_mha, masked_mha
+from .index_pages import paged_indexer_scores
 from .options import check
 from .ranking import indexer_scores, merge_lse, topk_select
 from .site import Site
@@ -22,6 +23,7 @@ _BUILDERS: dict[str, Callable[[Site], dict[str, object]]] = {
     "masked_mha": masked_mha,
     "sparse_mqa": sparse_mqa,
     "indexer_scores": indexer_scores,
+    "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
 }

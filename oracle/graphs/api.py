@@ -44,7 +44,7 @@ def check_step(
     """Capture ``step`` on one set of inputs and replay it on others, each held against an eager call.
 
     step: takes the inputs as keyword tensors and returns tensors, nested as it likes; its outputs are compared with
-        ``same``, bit for bit unless told otherwise. Its memory between calls, if any, must bear being called more often.
+        ``same``, bit for bit unless told otherwise. What it keeps between calls must bear further calls.
     captured, replayed: keyword tensors of the same names, shapes and dtypes, on one device
     constants: tensors that it may read besides its inputs, such as weights; where they are given, reading any other
         tensor that lay around at capture is a violation
@@ -65,8 +65,8 @@ def check_step(
     try:
         graph = made.capture("the step", function, buffers)
     except CaptureFailed as error:
-        told = Violation("illegal-call", 0, f"{error.what}: {error.call or error.told}", "the capture fails")
-        return StepReport(made.name, (told,))
+        failed = Violation("illegal-call", 0, f"{error.what}: {error.call or error.told}", "the capture fails")
+        return StepReport(made.name, (failed,))
     found: list[Violation] = []
     for op in graph.ops if constants is not None else ():
         foreign = [leaf for leaf in op.arguments if isinstance(leaf, Place) and leaf.of == FOREIGN]
@@ -95,7 +95,10 @@ def check_step(
                     buffer[rows:] = torch.nan
             graph.replay()
             told = f"a replay with NaN from row {rows} on"
-            heads = [[value[:rows] for value in values] for values in (first, _copies(graph.outputs))]
+            heads = [
+                [value[:rows] if value.dim() else value for value in values]
+                for values in (first, _copies(graph.outputs))
+            ]
             found += _compared("padding-in", number, told, heads[0], heads[1], torch.equal)
     return StepReport(made.name, tuple(found))
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ...optimized import triton_runtime
 from ..errors import BadInput
 from .pool import Pool
 from .recording import Op, Recording
-from .violation import CaptureFailed
 
 Function = Callable[[], Any]
 Buffers = Mapping[str, Tensor]
@@ -79,6 +79,7 @@ class EmulatedMaker:
     name = "emulated"
 
     def __init__(self) -> None:
+        settle_triton()
         self.pool = Pool()
 
     def capture(self, what: str, function: Function, buffers: Buffers) -> Graph:
@@ -110,12 +111,14 @@ class EagerMaker:
 
     name = "eager"
 
+    def __init__(self) -> None:
+        settle_triton()
+
     def capture(self, what: str, function: Function, buffers: Buffers) -> Graph:
         return _EagerGraph(what, function, buffers)
 
 
-def failed(what: str, error: Exception) -> CaptureFailed:
-    """What came out of a capture, as a failure that names it."""
-    if isinstance(error, CaptureFailed):
-        return error
-    return CaptureFailed(what, None, f"{type(error).__name__}: {str(error).strip().splitlines()[0]}")
+def settle_triton() -> None:
+    """Import Triton the way it is to run here; torch's dispatch modes would import it compiled."""
+    if triton_runtime.availability() is None:
+        triton_runtime.prepare()

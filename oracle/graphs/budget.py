@@ -1,10 +1,11 @@
 """How far two runs of the same arithmetic may lie apart when rows are batched, padded and gathered differently.
 
-A sum of n products of working precision u differs by at most ``2 n u sum |a b|`` between two orders. A score then differs
-by ``d = 2 n u scale |q| |k|`` (Cauchy-Schwarz), the weights by a factor of ``exp(2 d)``, and the output of the attention
-by ``(2 d + 2 n u + f) max |v|``, where f are the roundings of P and of the output to the kernels' format. Where queries
-are rounded to a narrower format, a value that lies on the edge of two codes may round either way: that is one spacing of
-that format, once in q and once in the output. The projections multiply by the sums of their absolute weights.
+A sum of n products of working precision u differs by at most ``2 n u sum |a b|`` between two orders. A score then
+differs by ``d = 2 n u scale |q| |k|`` (Cauchy-Schwarz), the weights by a factor of ``exp(2 d)``, and the output of the
+attention by ``(2 d + 2 n u + f) max |v|``, where f are the roundings of P and of the output to the kernels' format. A
+query that is rounded to a narrower format may round either way where it lies on the edge of two codes: that is one
+spacing of that format, once in q and once in the output. The projections multiply by the sums of their absolute
+weights.
 """
 
 from __future__ import annotations

@@ -22,8 +22,13 @@ from .violation import Violation
 
 MHA = ("dense_mha", "masked_mha")
 #: Rules of the layer contract that have a check of their own here.
-_CONTRACT = {"query": "rope-once", "route": "route-trace", "coverage": "route-trace", "metadata-foreign": "metadata-current",
-             "metadata-missing": "metadata-current"}  # fmt: skip
+_CONTRACT = {
+    "query": "rope-once",
+    "route": "route-trace",
+    "coverage": "route-trace",
+    "metadata-foreign": "metadata-current",
+    "metadata-missing": "metadata-current",
+}
 
 
 @dataclass(frozen=True, slots=True)

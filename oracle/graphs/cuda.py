@@ -56,7 +56,7 @@ class CudaMaker:
     def _warm_up(self, function: Function) -> None:
         """Compile, load and allocate workspaces on a side stream, which a capture may not do."""
         torch.cuda.synchronize()
-        side = torch.cuda.Stream()
+        side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(side):
             function()

@@ -122,12 +122,9 @@ class Engine(Rig):
 
     def caches(self) -> dict[str, Tensor]:
         """Cache rows by name."""
-        found = {}
-        for place, layer in enumerate(self.parts_of()):
-            found |= {
-                f"{c.name} cache of layer {place}": c.values for c in (layer.latent, layer.index) if c is not None
-            }
-        return found
+        caches = [(place, layer.latent) for place, layer in enumerate(self.parts_of())]
+        indexes = [(place, layer.index) for place, layer in enumerate(self.parts_of()) if layer.index is not None]
+        return {f"{one.name} cache of layer {place}": one.values for place, one in (*caches, *indexes)}
 
     def parts_of(self) -> list[Parts]:
         return [layer.parts for layer in self.layers]  # type: ignore[attr-defined]
@@ -282,7 +279,9 @@ class Engine(Rig):
         batch, inputs = self.schedule(step, number)
         metadata = self.build(batch)
         tokens = batch.batch.num_tokens
-        mode, size = ("NONE", tokens) if step.eager else self.choose(metadata, tokens)
+        mode, size = self.choose(metadata, tokens)
+        if step.eager:
+            mode, size = "NONE", tokens
         metadata = replace(metadata, mode=mode)
         if mode != "NONE":
             self.fill(metadata, inputs, size)

@@ -236,6 +236,15 @@ class HandsOnACopy(_Keeps):
         return super().broken(place, replace(segment, kv_c=kv_c), done, trace)
 
 
+class SizesByTheFirst(Engine):
+    """Keeps a scratch buffer for the attention's output as large as the first step needed."""
+
+    def leave(self, place: int, attended: Tensor, done: Outcome) -> None:
+        scratch: Tensor = self.__dict__.setdefault("_scratch", torch.empty_like(attended))
+        scratch[: len(attended)].copy_(attended)
+        super().leave(place, scratch[: len(attended)], done)
+
+
 class HandsOutThePool(Engine):
     """Hands out the graph's own memory."""
 
@@ -293,7 +302,7 @@ class FullForAnything(Engine):
 def _longest(host: StepMetadata | None) -> int:
     """Tokens of the longest sequence that the host knows of."""
     assert host is not None
-    return max(q + c for q, c in zip(need(host, "query_lens"), need(host, "context_lens"), strict=True))
+    return max(int(q + c) for q, c in zip(need(host, "query_lens"), need(host, "context_lens"), strict=True))
 
 
 def _wrap(engine: Engine, name: str, wrapped: Callable[..., Any]) -> None:

@@ -167,24 +167,32 @@ class Recording:
         return tree_map(lambda leaf: moved.get(id(leaf), leaf) if isinstance(leaf, Tensor) else leaf, result)
 
     def _launch(self, run: Callable[..., Any], kernel: Any, args: Any, grid: Any, kwargs: Any) -> Any:
-        """A Triton launch."""
-        if self._quiet:
+        """A Triton launch, recorded whole: what happens inside, and our own bookkeeping, is not recorded."""
+        quiet = self._quiet
+        self._quiet += 1
+        try:
+            if not quiet:
+                self._note_launch(run, kernel, args, grid, kwargs)
             return run(kernel, *args, grid=grid, warmup=False, **kwargs)
-        tensors = [leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)]
-        if self.pool is not None:
-            self._keep(tensors)
+        finally:
+            self._quiet -= 1
+
+    def _note_launch(self, run: Callable[..., Any], kernel: Any, args: Any, grid: Any, kwargs: Any) -> None:
         size = grid if isinstance(grid, tuple) else ("by its own rule",)
         leaves = tuple(self._argument(leaf) for leaf in (*args, *kwargs.values(), *size))
         again = None
         if self.pool is not None:
-            fixed, named = tree_map(self._fixed, list(args)), tree_map(self._fixed, kwargs)
+            self._keep([leaf for leaf in _leaves(args, kwargs) if isinstance(leaf, Tensor)])
+            fixed, named = (
+                [self._fixed(leaf) for leaf in args],
+                {key: self._fixed(leaf) for key, leaf in kwargs.items()},
+            )
 
             def again() -> None:
                 run(kernel, *fixed, grid=grid, warmup=False, **named)
 
         name = getattr(getattr(kernel, "fn", kernel), "__name__", str(kernel))
         self.ops.append(Op(f"triton.{name}", _caller(), leaves, again))
-        return self._silently(lambda: run(kernel, *args, grid=grid, warmup=False, **kwargs), (), {})
 
     def _replayed(self, func: Any, args: Any, kwargs: Any, outputs: list[Tensor]) -> Callable[[], None]:
         fixed, named = tree_map(self._fixed, tuple(args)), tree_map(self._fixed, dict(kwargs))
@@ -211,7 +219,7 @@ class Recording:
         of = of if leaf.numel() else "nothing"
         if leaf.dim() == 0 and of in ("host", FOREIGN) and (not self.real or leaf.device.type == "cpu"):
             return self._silently(leaf.item, (), {})  # a number that the host wrapped
-        offset = leaf.storage_offset() if of != "nothing" else 0
+        offset = int(leaf.storage_offset()) if of != "nothing" else 0
         return Place(of, offset, tuple(leaf.shape), tuple(leaf.stride()), str(leaf.dtype))
 
     def _keep(self, tensors: Sequence[Tensor]) -> None:
@@ -249,9 +257,9 @@ class _Functions(TorchFunctionMode):
         return self.recording.function(func, args, kwargs or {})
 
 
-class _Operations(TorchDispatchMode):
+class _Operations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def __init__(self, recording: Recording) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recording = recording
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

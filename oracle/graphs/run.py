@@ -189,7 +189,7 @@ class Trial:
 
 def _raised(error: Exception, number: int, mode: str) -> Violation:
     told = f"{type(error).__name__}: {str(error).splitlines()[0]}"
-    if "prepare and route disagree" in told:
+    if "expected a prepared MQA query" in told:
         check = "superset" if mode == "PIECEWISE" else "prepare-dispatch"
         return Violation(check, number, "no MQA query was prepared", told)
     return Violation("raised", number, f"under {mode}", told)

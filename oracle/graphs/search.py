@@ -1,4 +1,4 @@
-"""Random sequences: a Hypothesis state machine that feeds steps to the engines until one breaks a check, and shrinks it."""
+"""Random sequences: a Hypothesis state machine feeds steps to the engines until one breaks a check, and shrinks it."""
 
 from __future__ import annotations
 
@@ -100,7 +100,9 @@ def machine(given: Setup, fault: GraphFault | None = None) -> Any:
         def judge(self, seen: StepSeen) -> None:
             if seen.violations:
                 told = str(seen.violations[0])
-                raise _Broken(Found(Sequence(self.mode, self.sizes, self.length, tuple(self.taken)), told))
+                # A capture that is broken by itself needs a step to be a sequence.
+                taken = tuple(self.taken) or (Step((("a", 1),)),)
+                raise _Broken(Found(Sequence(self.mode, self.sizes, self.length, taken), told))
 
         def fresh(self) -> str | None:
             return next((name for name in _NAMES if name not in self.lengths), None)

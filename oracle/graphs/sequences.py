@@ -3,7 +3,7 @@
     MODE SIZES at LENGTH: step; step; …       PIECEWISE 8,16 at 20: a20; b6; force a1 b1; eager c5; -a d12
 
 MODE is NONE, PIECEWISE, FULL (uniform decodes; the rest eager) or FULL_AND_PIECEWISE. SIZES are the captured numbers of
-tokens, LENGTH what they were captured with: a prompt of so many tokens in pieces, decodes of so long a sequence in full.
+tokens, LENGTH what they were captured with: a prompt of so many tokens in pieces, decodes of such a length in full.
 A step names requests by letter and their new tokens (``a6``), and those whose pages are taken away before it (``-a``).
 ``eager`` runs it without a graph, ``force`` under ``sparse_mla_force_mqa``.
 """

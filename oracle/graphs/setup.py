@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ...reference.arguments import compute_dtype
 from ...reference.layer import Operators
 from ...reference.routing import Deployment, Rules, TableRow, Threshold
 from ...reference.topk_select import select_rows
@@ -42,10 +43,20 @@ class Setup:
     def operators(self) -> Operators:
         """Operators that may be captured: none waits for the device."""
         if not self.triton:
-            return {**REFERENCE_OPERATORS, "topk_select": _topk_select}
+            return {**REFERENCE_OPERATORS, "indexer_scores": _indexer_scores, "topk_select": _topk_select}
         from ..replay.operators import injected
 
         return injected("triton", self.sizes.device).operators
+
+
+def _indexer_scores(*, q: Tensor, k: Tensor, k_scale: Tensor, weights: Tensor, ks: Tensor, ke: Tensor) -> tuple[Tensor]:
+    """The reference's formula without its look at the scales, which would wait for the device."""
+    dtype = compute_dtype(q, k, k_scale, weights)
+    wanted = torch.einsum("sie,te->sit", q.to(dtype), k.to(dtype)).relu()
+    scores = torch.einsum("si,sit->st", weights.to(dtype), wanted) * k_scale.to(dtype)
+    column = torch.arange(k.shape[0], device=k.device)
+    inside = (column >= ks[:, None]) & (column < ke[:, None])
+    return (scores.masked_fill(~inside, -torch.inf),)
 
 
 def _topk_select(*, scores: Tensor, ks: Tensor, ke: Tensor, k: int) -> tuple[Tensor]:

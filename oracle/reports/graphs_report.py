@@ -117,7 +117,7 @@ def _closing(results: Sequence[Result], seconds: float) -> Text:
     text = Text(f"\n{plural(summary['sequences'], 'sequence')} ({plural(summary['steps'], 'step')})")
     text.append(", all clean" if summary["sequences"] == summary["clean"] else f", {summary['clean']} clean")
     if summary["faults"]:
-        text.append(f"; {summary['caught']} of {plural(summary['faults'], 'fault')} caught by the check they name")
+        text.append(f"; {summary['caught']} of {plural(summary['faults'], 'fault')} caught by name")
     text.append(f"; {duration(seconds)}")
     text.stylize("green" if summary["as_expected"] else "bold red")
     return text

@@ -13,14 +13,16 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .capture import capture
 from .check import check
 from .doctor import doctor
 from .graphs import graphs
+from .engine import engine
 from .replay import replay
 from .repro import repro
 from .route import route
 from .shrink import shrink
-from .terminal import PipeClosed, close_stdout, say
+from .terminal import PipeClosed, close_stdout, open_streams, say
 
 #: What a shell reports for a program that a closed pipe ended.
 _PIPE_CLOSED = 141
@@ -42,6 +44,8 @@ app.command()(replay)
 app.command()(doctor)
 app.command()(route)
 app.command()(graphs)
+app.command()(capture)
+app.command()(engine)
 
 
 def _show_version(wanted: bool) -> None:
@@ -62,6 +66,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises but for a bug of the caller."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

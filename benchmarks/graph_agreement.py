@@ -2,8 +2,8 @@
 
     python -m attnoracle.benchmarks.graph_agreement faults|calls --json FILE
 
-``faults`` plants every graph fault under real graphs in this process and under the emulator in another one, since Triton
-is either compiled or interpreted in a process, and compares the checks that saw it. ``calls`` makes every call of
+``faults`` plants every graph fault under real graphs in this process and under the emulator in another one, since
+Triton is either compiled or interpreted in a process, and compares the checks that saw it. ``calls`` makes every call of
 ``ILLEGAL`` in a real capture without stopping it beforehand, notes what CUDA says, and whether the process can still
 compute, draw random numbers and capture afterwards.
 """
@@ -43,7 +43,7 @@ ILLEGAL: dict[str, Call] = {
     "nonzero": lambda x: x.nonzero(),
     "index by a mask": lambda x: x[x > 0],
     "masked_select": lambda x: x.masked_select(x > 0),
-    "unique": lambda x: x.unique(),
+    "unique": lambda x: torch.unique(x),  # type: ignore[no-untyped-call]
     "repeat_interleave": lambda x: x.repeat_interleave(x.long().clamp(0, 1)),
     "torch.tensor": lambda x: torch.tensor([1.0, 2.0], device=x.device),
     "a host tensor moved": lambda x: torch.arange(4).to(x.device),

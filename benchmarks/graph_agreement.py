@@ -3,9 +3,9 @@
     python -m attnoracle.benchmarks.graph_agreement faults|calls --json FILE
 
 ``faults`` plants every graph fault under real graphs in this process and under the emulator in another one, since
-Triton is either compiled or interpreted in a process, and compares the checks that saw it. ``calls`` makes every call of
-``ILLEGAL`` in a real capture without stopping it beforehand, notes what CUDA says, and whether the process can still
-compute, draw random numbers and capture afterwards.
+Triton is either compiled or interpreted in a process, and compares the checks that saw it. ``calls`` makes every call
+of ``ILLEGAL`` in a real capture without stopping it beforehand, notes what CUDA says, and whether the process can
+still compute, draw random numbers and capture afterwards.
 """
 
 from __future__ import annotations

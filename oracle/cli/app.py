@@ -16,8 +16,8 @@ from .audit import audit
 from .capture import capture
 from .check import check
 from .doctor import doctor
-from .graphs import graphs
 from .engine import engine
+from .graphs import graphs
 from .replay import replay
 from .repro import repro
 from .route import route

@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from torch import Tensor
 from ..oracle.environment import environment
 from ..oracle.graphs.cuda import CudaMaker
 from ..oracle.graphs.faults import GRAPH_FAULTS
-from ..oracle.graphs.matrix import Result, faults, run
+from ..oracle.graphs.matrix import Job, Result, faults, run
 from ..oracle.graphs.violation import CaptureFailed
 from ..oracle.reports.graphs_report import fault_records
 from ..oracle.reports.json_report import document, dumps
@@ -102,14 +103,13 @@ def calls() -> dict[str, Any]:
 def compared(device: str) -> dict[str, Any]:
     """Every fault on ``device`` and in the emulator."""
     started = time.monotonic()
-    there = _emulated()
+    with ThreadPoolExecutor(1) as beside:
+        pending = beside.submit(_emulated)
+        played = {job.name: _played(job) for job in faults(GRAPH_FAULTS, device)}
+        there = pending.result()
     records, agree = [], 0
     for job in faults(GRAPH_FAULTS, device):
-        try:
-            result = run(job)
-        except Exception as error:
-            result = Result(job=job, steps=(), error=f"{type(error).__name__}: {str(error).splitlines()[0]}")
-        (real,) = fault_records([result])
+        (real,) = fault_records([played[job.name]])
         emulated = there.get(job.name, {})
         same = real["caught"] and bool(emulated.get("caught"))
         agree += same
@@ -127,6 +127,13 @@ def compared(device: str) -> dict[str, Any]:
         print(f"{'agrees ' if same else 'DIFFERS'} {job.name}: {real['told'][:90]}{more}", flush=True)
     seconds = round(time.monotonic() - started, 1)
     return {"summary": {"faults": len(records), "agree": agree, "seconds": seconds}, "agreement": records}
+
+
+def _played(job: Job) -> Result:
+    try:
+        return run(job)
+    except Exception as error:
+        return Result(job=job, steps=(), error=f"{type(error).__name__}: {str(error).splitlines()[0]}")
 
 
 def _emulated() -> dict[str, dict[str, Any]]:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-import torch
 from torch import Tensor
 
 from ...optimized import triton_runtime
@@ -101,7 +100,8 @@ class _EagerGraph:
         self.ops: Sequence[Op] = ()
 
     def replay(self) -> None:
-        with Recording(self._what, self._buffers, strict=False, real=torch.cuda.is_available()) as recording:
+        real = any(buffer.device.type != "cpu" for buffer in self._buffers.values())
+        with Recording(self._what, self._buffers, strict=False, real=real) as recording:
             self.outputs = self._function()
         self.ops = recording.ops
 

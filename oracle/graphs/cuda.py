@@ -46,9 +46,11 @@ class CudaMaker:
                 outputs = function()
         except Exception as error:
             first = _first(error)
-            self._recover()
             if isinstance(first, CaptureFailed):
+                # Refused before CUDA saw it: the capture ended in order.
+                self.pool = torch.cuda.graph_pool_handle()
                 raise first from None
+            self._recover()
             told = f"{type(first).__name__}: {str(first).strip().splitlines()[0]}"
             raise CaptureFailed(what, recording.illegal, told) from error
         return _CudaGraph(graph, outputs, recording.ops)
@@ -80,8 +82,7 @@ class CudaMaker:
 
 def _first(error: BaseException) -> BaseException:
     """What was raised inside the capture; ending a broken capture raises once more and hides it."""
-    seen = {id(error)}
-    while error.__context__ is not None and id(error.__context__) not in seen:
-        error = error.__context__
-        seen.add(id(error))
-    return error
+    chain = [error]
+    while chain[-1].__context__ is not None and len(chain) < 32:
+        chain.append(chain[-1].__context__)
+    return next((one for one in chain if isinstance(one, CaptureFailed)), chain[-1])

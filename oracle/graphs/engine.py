@@ -382,7 +382,10 @@ class Engine(Rig):
         """As the rig draws them, drawn once."""
         key = (self.sizes, request, place)
         if key not in _DRAWN:
-            _DRAWN[key] = super().sequence(request, place, 0, self.sizes.max_tokens)
+            drawn = super().sequence(request, place, 0, self.sizes.max_tokens)
+            if "index_weights" in drawn and self.sizes.dtype != torch.float64:
+                drawn["index_weights"] = drawn["index_weights"].float()  # as every kernel takes them
+            _DRAWN[key] = drawn
         return {name: value[start:stop] for name, value in _DRAWN[key].items()}
 
     def _projection(self, place: int) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -155,6 +156,10 @@ def run_all(jobs: Sequence[Job], workers: int, done: Callable[[Result], None]) -
 
 
 def _results(jobs: Sequence[Job], workers: int) -> Iterator[Result]:
+    if any(job.device == "cuda" for job in jobs):
+        # A capture collects garbage first; what was imported need not be looked through a thousand times.
+        gc.collect()
+        gc.freeze()
     if workers == 1 or len(jobs) < 8:
         yield from map(run, jobs)
         return

@@ -41,7 +41,7 @@ class Static:
         shape = (MOST, dims.local_heads, dims.v_head_dim)
         wide = torch.promote_types(setup.sizes.dtype, torch.float32)
         return cls(
-            inputs=[_like(one) for one in like],
+            inputs=[_like(one, device) for one in like],
             attended=[torch.zeros(shape, dtype=wide, device=device) for _ in like],
             block_table=table,
             seq_lens=torch.zeros(MOST, dtype=torch.int64, device=device),
@@ -108,8 +108,8 @@ def rows(inputs: LayerInputs, count: int) -> LayerInputs:
     return LayerInputs(**{name: value[:count] for name, value in named(inputs).items()})
 
 
-def _like(inputs: LayerInputs) -> LayerInputs:
+def _like(inputs: LayerInputs, device: str) -> LayerInputs:
     return LayerInputs(
-        **{name: torch.zeros(MOST, *value.shape[1:], dtype=value.dtype, device=value.device)
+        **{name: torch.zeros(MOST, *value.shape[1:], dtype=value.dtype, device=device)
            for name, value in named(inputs).items()}
     )  # fmt: skip

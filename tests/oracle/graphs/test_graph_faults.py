@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.faults.listing import every_fault
 from attnoracle.oracle.graphs.faults import GRAPH_FAULTS, GraphFault, graph_fault
 from attnoracle.oracle.graphs.matrix import VARIANTS, faults, incident, run
 from attnoracle.oracle.graphs.violation import CHECKS, INVARIANTS
@@ -41,3 +42,11 @@ def test_the_incident_under_graphs(name: str) -> None:
         said = [str(violation) for step in result.steps for violation in step.violations]
         assert any("route sparse_mqa; an eager step: route dense_mha" in line for line in said)
         assert any(line.startswith("outputs: step 2") for line in said)
+
+
+def test_one_list_holds_every_fault() -> None:
+    listed = every_fault()
+    assert len({(one.kind, one.name) for one in listed}) == len(listed)
+    assert {one.kind for one in listed} == {"operator", "layer", "graph"}
+    assert all(one.expected and one.planted_in for one in listed)
+    assert all(one.source for one in listed if one.kind != "operator")

@@ -64,6 +64,16 @@ class Contract:
     """Order of selected indices."""
     topk_ties: Literal["any", "lowest-index"] = "any"
     """Which of several equal scores at the threshold are selected."""
+    scale_quotient: Literal["division", "reciprocal"] = "division"
+    """How ``quantize`` gets codes where a scale is no power of two: x / scale, or x times the rounded 1 / scale."""
+    scale_read: Literal["fp32", "ue8m0"] = "fp32"
+    """How stored fp32 scales are read: as they are, or by their exponent alone."""
+    nonfinite: Literal["element", "undefined"] = "element"
+    """NaN and infinities among the values of a block: they spoil their own code alone, or may not occur."""
+    compaction: Literal["stable", "any"] = "stable"
+    """Order of the valid entries that ``convert_indices`` brings to the front."""
+    mask_rest: Literal["zero", "undefined"] = "zero"
+    """Words of a bit mask behind the keys and rows behind the queries of a request."""
     deterministic: bool = True
     """Two runs on the same inputs agree bit for bit."""
     batch_invariant: bool = False

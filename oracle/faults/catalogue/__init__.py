@@ -13,6 +13,8 @@ from .harness import HARNESS
 from .indexer import INDEXER
 from .indices import INDICES
 from .layout import LAYOUT
+from .layout_bytes import LAYOUT_BYTES
+from .layout_places import LAYOUT_PLACES
 from .masks import MASKS
 from .merge import MERGE
 from .paged_indexer import PAGED_INDEXER
@@ -22,6 +24,7 @@ from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_layouts import TRITON_LAYOUTS
 from .triton_paged import TRITON_FP8_INDEXER, TRITON_PAGED_INDEXER
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
@@ -49,6 +52,9 @@ _LISTED: tuple[Fault, ...] = (
     *TRITON_PAGED_INDEXER,
     *TRITON_TOPK,
     *TRITON_MERGE,
+    *LAYOUT_BYTES,
+    *LAYOUT_PLACES,
+    *TRITON_LAYOUTS,
 )
 
 _ESCAPES = recorded()

@@ -50,6 +50,8 @@ class Fault:
     """
     contract: Contract = SIMULATED
     """What the faulty kernel claims; ``host`` has its own."""
+    convention: str = ""
+    """Convention that the verdict must name (``judge/conventions.py``); empty where the fault is of another kind."""
     host: Callable[[], Implementation] | None = None
     """The edited implementation of a fault that is planted in a shipped kernel."""
 

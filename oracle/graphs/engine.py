@@ -21,7 +21,6 @@ from ...reference.layer import (
     Pages,
     Parts,
     PreparedQuery,
-    Query,
     Routed,
     SparseMLALayer,
     StepBatch,
@@ -33,6 +32,7 @@ from ...reference.rope import rope_tables, rotate_interleaved
 from ...reference.routing import Batch, Mode, Request
 from ..layer.rig import Rig, RigSizes
 from .backend import Graph, Maker
+from .segment import Segment, tensors_of
 from .sequences import GraphMode, Step
 from .setup import LONGEST, Setup
 from .static import Static, named, rows
@@ -41,16 +41,6 @@ from .traces import refreshed
 Key = tuple[Mode, int, str]
 #: Inputs of a request and layer, which several engines of one comparison share.
 _DRAWN: dict[tuple[RigSizes, int, int], dict[str, Tensor]] = {}
-
-
-@dataclass(slots=True, eq=False)
-class Segment:
-    """What the captured part of a layer leaves: memory of its graph."""
-
-    kv_c: Tensor | None
-    k_pe: Tensor | None
-    prepared: PreparedQuery
-    trace: Trace
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -333,12 +323,12 @@ class Engine(Rig):
         layer, tokens = self.at(place), done.tokens
         metadata = self.metadata_between(done)
         inputs = rows(self.static.inputs[place], tokens)
-        prepared = _first(segment.prepared, tokens)
+        prepared = segment.first(tokens)
         assert segment.k_pe is not None
         k_pe = segment.k_pe[:tokens]
         if segment.kv_c is not None:
             inputs = replace(inputs, kv_c=segment.kv_c[:tokens])
-        done.handed.append({"k_pe": k_pe, **named(inputs), **_tensors(prepared)})
+        done.handed.append({"k_pe": k_pe, **named(inputs), **tensors_of(prepared)})
         attended = layer.after(inputs, k_pe, prepared, metadata, trace)
         self._close(done, place, prepared, trace)
         return attended
@@ -398,20 +388,3 @@ class Engine(Rig):
 
 def _id(name: str) -> int:
     return ord(name) - ord("a") + 1
-
-
-def _first(prepared: PreparedQuery, count: int) -> PreparedQuery:
-    """The first rows of what was prepared."""
-    mqa = prepared.mqa
-    return PreparedQuery(
-        prepared.nope[:count],
-        prepared.pe[:count],
-        None if prepared.rotated is None else prepared.rotated[:count],
-        None if mqa is None else Query(mqa.tensor[:count], mqa.form),
-    )
-
-
-def _tensors(prepared: PreparedQuery) -> dict[str, Tensor]:
-    """What was prepared, by name, but the absorbed query, whose last bit depends on how a product is blocked."""
-    found = {"nope": prepared.nope, "pe": prepared.pe, "rotated": prepared.rotated}
-    return {name: value for name, value in found.items() if value is not None}

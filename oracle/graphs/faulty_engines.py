@@ -12,8 +12,9 @@ from torch import Tensor
 from ...reference.layer import LayerInputs, PrefillMetadata, StepBatch, StepMetadata, Trace, dispatch, need
 from ...reference.routing import Mode, context_plan
 from .backend import Maker
-from .engine import Engine, Outcome, Segment
+from .engine import Engine, Outcome
 from .faulty_layers import FrozenRoute
+from .segment import Segment
 from .sequences import GraphMode, Step
 from .setup import BLOCK, Setup
 

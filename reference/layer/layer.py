@@ -118,13 +118,4 @@ class SparseMLALayer:
         return mha_query(prepared, positions, self.parts.rotate)
 
     def new_trace(self, metadata: StepMetadata | None) -> Trace:
-        return Trace(
-            step=-1 if metadata is None else metadata.step,
-            layer=self.parts.name,
-            position=self.parts.position,
-            kind=self.parts.kind,
-            supports_dense=self.parts.capability.value,
-            runs_mha=self.parts.has_mha,
-            dummy=metadata is None,
-            clock=None if metadata is None else metadata.clock,
-        )
+        return self.parts.new_trace() if metadata is None else self.parts.new_trace(metadata.step, metadata.clock)

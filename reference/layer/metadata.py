@@ -86,8 +86,7 @@ def build_metadata(
     """Metadata of an arranged step whose requests hold their pages."""
     decided = decide_route(rules, deployment, step.batch)
     split = decided.split.value
-    number, positions = step.token_rows()
-    table = pages.table(step.ids)
+    (number, positions), table = step.token_rows(), pages.table(step.ids)
     return StepMetadata(
         step=step.step,
         ids=step.ids,

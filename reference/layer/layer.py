@@ -60,8 +60,7 @@ class SparseMLALayer:
             trace.events.append(Reached("ready"))
         trace.events.append(Reached("route"))
         route = self.route(metadata, trace)
-        trace.events.append(Routed(route))
-        trace.events.append(Reached("attend"))
+        trace.events += [Routed(route), Reached("attend")]
         return self.attend(inputs, prepared, k_pe, metadata, route.value, trace)
 
     def write_caches(self, inputs: LayerInputs, k_pe: Tensor, metadata: StepMetadata, trace: Trace) -> None:

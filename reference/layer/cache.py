@@ -10,10 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from ..layouts import E4M3_MAX, ScaleRule, block_scales
 from .events import CacheRead, CacheWrite, Range
 from .trace import Trace
-
-E4M3_MAX = 448.0
 
 
 class PagedCache:
@@ -109,7 +108,7 @@ class IndexCache(PagedCache):
         """Store the keys [s, e]: scale = 2^ceil(log2(max(amax, 1e-4) / 448)), as DeepGEMM's e8m0 scales."""
         rows = self._claim(slots, requests, positions, trace)
         if self.values.element_size() == 1:
-            scales = torch.exp2(torch.ceil(torch.log2(keys.abs().amax(-1).float().clamp_min(1e-4) / E4M3_MAX)))
+            scales = block_scales(keys, ScaleRule("pow2", least_amax=1e-4))
             self._scales[rows] = scales
             keys = keys / scales[:, None]
         self._values[rows] = keys.to(self.values.dtype)

@@ -19,6 +19,7 @@ from .check import check
 from .compare import compare
 from .doctor import doctor
 from .engine import engine
+from .graphs import graphs
 from .replay import replay
 from .repro import repro
 from .route import route
@@ -44,6 +45,7 @@ app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
 app.command()(route)
+app.command()(graphs)
 app.add_typer(bisect)
 app.command()(compare)
 app.command()(capture)

@@ -34,6 +34,7 @@ _DTYPES: dict[str, tuple[str, ...]] = {
     "paged_indexer_scores": ("e4m3",),
 }
 _PATTERNS = {"masked_mha": tuple(MASK_PATTERNS), "sparse_mqa": tuple(INDEX_PATTERNS)}
+_QUANTISED = ("ds-mla", "pages", "pow2-scales", "wide-scales", "zero-tiles")
 #: Needs over 4 GiB of device memory.
 _TOO_LARGE = "hugerows"
 
@@ -102,6 +103,10 @@ def cases(
         queries = draw(st.integers(1, 4))
         pairs = tuple((queries, keys) for _, keys in pairs)
     chosen = draw(options(operator))
+    dtype = "bf16" if operator == "topk_select" else draw(st.sampled_from(dtypes or _dtypes(operator)))
+    if set(chosen) & set(_QUANTISED):
+        # About the bytes of a quantised cache: the format that has them all.
+        chosen, dtype = tuple(sorted({*chosen, "ds-mla"})), "bf16"
     needs_topk = operator in ("sparse_mqa", "topk_select", "masked_mha")
     return Case(
         operator=operator,
@@ -110,7 +115,7 @@ def cases(
         q_lens=tuple(queries for queries, _ in pairs),
         k_lens=tuple(keys for _, keys in pairs),
         topk=draw(st.sampled_from(TOPKS)) if needs_topk else 0,
-        dtype="bf16" if operator == "topk_select" else draw(st.sampled_from(dtypes or _dtypes(operator))),
+        dtype=dtype,
         kind=draw(st.sampled_from(tuple(KINDS[operator]))),
         layout=draw(st.sampled_from(LAYOUTS)),
         options=chosen,

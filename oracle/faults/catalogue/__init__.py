@@ -12,6 +12,7 @@ from .conventions import CONVENTIONS
 from .harness import HARNESS
 from .indexer import INDEXER
 from .indices import INDICES
+from .latent import LATENT
 from .layout import LAYOUT
 from .masks import MASKS
 from .merge import MERGE
@@ -22,6 +23,7 @@ from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_latent import TRITON_SPARSE_FP8
 from .triton_paged import TRITON_FP8_INDEXER, TRITON_PAGED_INDEXER
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
@@ -35,6 +37,7 @@ _LISTED: tuple[Fault, ...] = (
     *CONVENTIONS,
     *MERGE,
     *QUANTISATION,
+    *LATENT,
     *PIPELINE,
     *INDEXER,
     *PAGED_INDEXER,
@@ -45,6 +48,7 @@ _LISTED: tuple[Fault, ...] = (
     *TRITON_MASKED,
     *TRITON_SPARSE,
     *TRITON_INDEXER,
+    *TRITON_SPARSE_FP8,
     *TRITON_FP8_INDEXER,
     *TRITON_PAGED_INDEXER,
     *TRITON_TOPK,

@@ -23,6 +23,7 @@ from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
 from .config import load, origin
+from .errors import Unsupported
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
@@ -101,6 +102,8 @@ def check(
         judgement = _judged(case, implementation, device, draw, power=True)
     except Raised as raised:
         return verdict("ERROR", str(raised))
+    except Unsupported as reason:
+        return verdict("UNSUPPORTED", str(reason))
     if not judgement.findings and judgement.suspicions:
         again = 0
         for fresh in range(1, FRESH_SEEDS + 1):
@@ -169,8 +172,15 @@ def run_once(implementation: Implementation, device: torch.device, fill: Fill, a
     problems = [Finding("memory", message, True) for message in memory.damage()]
     problems += [Finding("structure", f"changed {what}", True) for what in changed]
     if isinstance(outputs, tuple):
-        outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
+        outputs = tuple(_copied(t) if isinstance(t, Tensor) else t for t in outputs)
     return Run(outputs, tuple(problems))
+
+
+def _copied(output: Tensor) -> Tensor:
+    try:
+        return output.detach().clone()
+    except RuntimeError as error:
+        raise Raised(f"an output cannot be read: {told(error)}") from error
 
 
 def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:

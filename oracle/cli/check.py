@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from ..case import Case
+from ..confinement import TIMEOUT, Confinement
 from ..device import settle
 from ..errors import BadInput
 from ..pool import Pool, default_jobs
@@ -30,6 +31,9 @@ def check(
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
     timeout: options.Timeout = None,
+    isolate: options.Isolate = False,
+    memory: options.Memory = None,
+    resume: options.Resume = None,
     seed: options.Seed = 0,
     json: options.Json = None,
     junit: options.JUnit = None,
@@ -37,8 +41,9 @@ def check(
     quiet: options.Quiet = False,
 ) -> None:
     """Check implementations against the references."""
-    if json == "-" and junit == "-":
-        raise BadInput("--json - and --junit -: stdout takes one document; name a file for the other")
+    if memory is not None and not isolate:
+        raise BadInput(f"--memory {memory:g}: goes with --isolate")
+    limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
     documents = Documents(json, junit)
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
@@ -51,11 +56,14 @@ def check(
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
-    with Pool(jobs=jobs or default_jobs(where), device=where, timeout=timeout) as pool:
+    jobs = jobs or default_jobs(where)
+    confinement = Confinement.of(memory, jobs) if isolate else None
+    with Pool(jobs=jobs, device=where, timeout=limit, confinement=confinement) as pool:
         if not case:
             pool.start()
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
-        verdicts, summary = judge(pool, pairs, quiet=quiet)
+        settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
+        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings)
     documents.write(["attnoracle", *context.obj], summary, verdicts)
     from ..reports.table import report
 

@@ -12,6 +12,7 @@ from ...optimized.contract import Contract
 from ...optimized.implementation import Facts, Implementation
 from ..errors import BadInput, unknown
 from ..operators import OPERATORS
+from ..operators import operator as find_operator
 from . import contract_file
 from .contract_file import Limits
 from .fit import Fitted, fit
@@ -109,8 +110,11 @@ def default_contract(operator: str) -> Contract:
             return Contract(probabilities="fp32")
         case "indexer_scores":
             return Contract(probabilities="fp32", output="fp32", lse_base=None)
-        case _:
+        case "topk_select":
             return Contract(probabilities="fp32", lse_base=None, index_space="request-local")
+        case _:
+            outputs = find_operator(operator).outputs
+            return Contract(probabilities="fp32", lse_base="e" if "lse" in outputs else None)
 
 
 def _backend(target: str) -> str:

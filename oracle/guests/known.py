@@ -5,6 +5,7 @@ Worker processes are told what was named for the run (``snapshot``, ``adopt``), 
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
@@ -58,6 +59,13 @@ def adopt(guests: Guests) -> None:
         config.register(path)
     for guest in guests.implementations:
         _named[guest.name] = guest
+
+
+def origin(geometry: str, implementation: str) -> str:
+    """The options of a command that name both again where their names alone do not; see ``Verdict.origin``."""
+    path = config.origin(geometry)
+    named = _named[implementation].arguments if implementation in _named else ""
+    return " ".join(filter(None, (named, f"--geometry {shlex.quote(path)}" if path else "")))
 
 
 def installed() -> dict[str, EntryPoint]:

@@ -24,7 +24,8 @@ def _row(kv: NDArray[np.generic], entry: int, cache_format: str, c: int, width: 
     """Row ``entry`` as float64 [width], without the scale of the whole cache."""
     stored = kv[entry] if kv.ndim == 2 else kv[entry // kv.shape[1], entry % kv.shape[1]]
     if cache_format == "model":
-        return stored.astype(np.float64)
+        numbers: Array = stored.astype(np.float64)
+        return numbers
     if cache_format == "fp8_e4m3":
         return decode(stored.view(np.uint8))
     tiles = max(1, c // 128)

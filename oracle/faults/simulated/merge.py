@@ -42,7 +42,9 @@ class MergeSites:
 MERGE_SITES = MergeSites()
 
 
-def merge_pair(out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, sites: MergeSites) -> tuple[Tensor, Tensor]:
+def merge_pair(
+    out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor, sites: MergeSites
+) -> tuple[Tensor, Tensor]:
     """The merge in fp32: out [.., v], lse [..]."""
     joint = sites.joint(lse_a, lse_b)
     a = sites.weighted(out_a, sites.share(lse_a, joint))

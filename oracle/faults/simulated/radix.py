@@ -54,7 +54,9 @@ class SelectSites:
 SELECT_SITES = SelectSites()
 
 
-def topk_select(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int, sites: SelectSites = SELECT_SITES) -> tuple[Tensor]:
+def topk_select(
+    scores: Tensor, ks: Tensor, ke: Tensor, *, k: int, sites: SelectSites = SELECT_SITES
+) -> tuple[Tensor]:
     """Shapes: scores fp32 [s, t], ks and ke int32 [s]. Returns (indices,) int32 [s, k], request-local, -1 padded."""
     rows, t = scores.shape
     indices = sites.buffer(rows, k)

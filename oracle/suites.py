@@ -268,8 +268,9 @@ def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
         batch = _ragged((5, 400), (1, 129), (1, 64))
         rows["sparse_mqa"] += (
             Row(*batch, kind, tuple(sorted(("ds-mla", "pages", scales))), 128, (64, 16)[number % 2]),
-            Row(*batch, kind, ("highrows",), 100, (16, 64)[number % 2], "e4m3"),
         )
+        if kind != "small":  # where weights are nearly uniform, those in e4m3 cannot be told from their mean
+            rows["sparse_mqa"] += (Row(*batch, kind, ("highrows",), 100, (16, 64)[number % 2], "e4m3"),)
     for dtype in ("fp16", "fp32"):
         rows["dense_mha"] += (Row(*edges, "randn", heads=2, dtype=dtype), Row(*edges, "small", heads=2, dtype=dtype))
         rows["sparse_mqa"] += (Row(*_ragged((7, 300)), "randn", (), 130, 16, dtype),)

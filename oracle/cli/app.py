@@ -13,10 +13,13 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .bisect import app as bisect
 from .capture import capture
 from .check import check
+from .compare import compare
 from .doctor import doctor
 from .engine import engine
+from .graphs import graphs
 from .replay import replay
 from .repro import repro
 from .route import route
@@ -42,6 +45,9 @@ app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
 app.command()(route)
+app.command()(graphs)
+app.add_typer(bisect)
+app.command()(compare)
 app.command()(capture)
 app.command()(engine)
 

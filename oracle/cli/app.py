@@ -14,8 +14,11 @@ from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .check import check
+from .contract import contract
 from .doctor import doctor
+from .history import history
 from .replay import replay
+from .report import report
 from .repro import repro
 from .route import route
 from .shrink import shrink
@@ -39,6 +42,9 @@ app.command()(shrink)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
+app.command()(contract)
+app.command()(report)
+app.command()(history)
 app.command()(route)
 
 

@@ -13,10 +13,12 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .capture import capture
 from .check import check
 from .contract import contract
 from .doctor import doctor
 from .history import history
+from .engine import engine
 from .replay import replay
 from .report import report
 from .repro import repro
@@ -46,6 +48,8 @@ app.command()(contract)
 app.command()(report)
 app.command()(history)
 app.command()(route)
+app.command()(capture)
+app.command()(engine)
 
 
 def _show_version(wanted: bool) -> None:

@@ -17,8 +17,8 @@ from .capture import capture
 from .check import check
 from .contract import contract
 from .doctor import doctor
-from .history import history
 from .engine import engine
+from .history import history
 from .replay import replay
 from .report import report
 from .repro import repro

@@ -22,7 +22,7 @@ from ..check import check
 from ..config import load
 from ..globals import GlobalState
 from ..inputs import Inputs, make
-from ..judge.attention import LN2
+from ..judge.units import LN2
 
 #: Largest error, by the size of the answer, of a kernel that gives an answer: other answers are many times as far off.
 NEAR = 0.05

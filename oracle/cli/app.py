@@ -13,9 +13,11 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .bisect import app as bisect
 from .capture import capture
 from .check import check
 from .contract import contract
+from .compare import compare
 from .doctor import doctor
 from .engine import engine
 from .history import history
@@ -48,6 +50,8 @@ app.command()(contract)
 app.command()(report)
 app.command()(history)
 app.command()(route)
+app.add_typer(bisect)
+app.command()(compare)
 app.command()(capture)
 app.command()(engine)
 

@@ -16,8 +16,8 @@ from .audit import audit
 from .bisect import app as bisect
 from .capture import capture
 from .check import check
-from .contract import contract
 from .compare import compare
+from .contract import contract
 from .doctor import doctor
 from .engine import engine
 from .history import history

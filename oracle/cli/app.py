@@ -21,6 +21,7 @@ from .contract import contract
 from .doctor import doctor
 from .engine import engine
 from .history import history
+from .graphs import graphs
 from .replay import replay
 from .report import report
 from .repro import repro
@@ -50,6 +51,7 @@ app.command()(contract)
 app.command()(report)
 app.command()(history)
 app.command()(route)
+app.command()(graphs)
 app.add_typer(bisect)
 app.command()(compare)
 app.command()(capture)

@@ -20,8 +20,8 @@ from .compare import compare
 from .contract import contract
 from .doctor import doctor
 from .engine import engine
-from .history import history
 from .graphs import graphs
+from .history import history
 from .replay import replay
 from .report import report
 from .repro import repro

@@ -17,10 +17,13 @@ from .bisect import app as bisect
 from .capture import capture
 from .check import check
 from .compare import compare
+from .contract import contract
 from .doctor import doctor
 from .engine import engine
 from .graphs import graphs
+from .history import history
 from .replay import replay
+from .report import report
 from .repro import repro
 from .route import route
 from .shrink import shrink
@@ -44,6 +47,9 @@ app.command()(shrink)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
+app.command()(contract)
+app.command()(report)
+app.command()(history)
 app.command()(route)
 app.command()(graphs)
 app.add_typer(bisect)

@@ -14,6 +14,7 @@ from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .bisect import app as bisect
+from .bringup import bringup
 from .capture import capture
 from .check import check
 from .compare import compare
@@ -56,6 +57,7 @@ app.add_typer(bisect)
 app.command()(compare)
 app.command()(capture)
 app.command()(engine)
+app.command()(bringup)
 
 
 def _show_version(wanted: bool) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from .hopper_kernels import IMPLEMENTATIONS as HOPPER
 from .implementation import Implementation
 from .torch_kernels import IMPLEMENTATIONS as TORCH
 from .triton_kernels import IMPLEMENTATIONS as TRITON
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON, *HOPPER)

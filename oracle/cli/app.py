@@ -13,6 +13,7 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .bench import bench
 from .check import check
 from .doctor import doctor
 from .replay import replay
@@ -38,6 +39,7 @@ app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
 app.command()(route)
+app.command()(bench)
 
 
 def _show_version(wanted: bool) -> None:

@@ -10,8 +10,9 @@ are neither likely nor impossible is tried on fresh seeds before it is given.
 
 from __future__ import annotations
 
+import shlex
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +22,8 @@ from torch import Tensor
 from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
-from .config import load
+from .config import load, origin
+from .errors import Unsupported
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
@@ -40,15 +42,28 @@ SEED_STRIDE = 1_000_003
 
 
 @dataclass(frozen=True, slots=True)
-class _Run:
+class Run:
     """Outputs of one run, copied out of the guarded memory, and what the memory says."""
 
     outputs: tuple[Any, ...]
     problems: tuple[Finding, ...]
 
 
-def check(case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False) -> Verdict:
+#: (case, device) to the tensors that a kernel is given.
+Draw = Callable[[Case, str], Inputs]
+
+
+def drawn(case: Case, device: str) -> Inputs:
+    """The tensors that a case stands for."""
+    return make(case, load(case.geometry), device)
+
+
+def check(
+    case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False, draw: Draw = drawn
+) -> Verdict:
     """Judge one implementation on one case.
+
+    ``draw`` makes the tensors; a bundle hands out those that it holds.
 
     ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
     It triples the time, so the audit asks for it and the differential matrix does not.
@@ -72,6 +87,7 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu", se
             worst=tuple(found.worst),
             seconds=time.perf_counter() - started,
             device=_device_name(device),
+            origin=_origin(case, implementation),
         )
 
     try:
@@ -83,14 +99,17 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu", se
     if reason is not None:
         return verdict("UNSUPPORTED", reason)
     try:
-        judgement = _judged(case, implementation, device, power=True)
+        judgement = _judged(case, implementation, device, draw, power=True)
     except Raised as raised:
         return verdict("ERROR", str(raised))
+    except Unsupported as reason:
+        return verdict("UNSUPPORTED", str(reason))
     if not judgement.findings and judgement.suspicions:
         again = 0
         for fresh in range(1, FRESH_SEEDS + 1):
             try:
-                other = _judged(case.with_seed(case.seed + fresh * SEED_STRIDE), implementation, device, power=False)
+                fresh_case = case.with_seed(case.seed + fresh * SEED_STRIDE)
+                other = _judged(fresh_case, implementation, device, drawn, power=False)
             except Raised as raised:
                 return verdict("ERROR", str(raised))
             again += bool(other.findings or other.suspicions)
@@ -111,27 +130,28 @@ def check(case: Case, implementation: Implementation, *, device: str = "cpu", se
     return verdict("PASS", "", judgement)
 
 
-def _judged(case: Case, implementation: Implementation, device: str, *, power: bool) -> Judgement:
+def _judged(case: Case, implementation: Implementation, device: str, draw: Draw, *, power: bool) -> Judgement:
     """One judgement on one seed: run twice, then memory, structure, repetition and numbers."""
     op = operator(case.operator)
-    inputs = make(case, load(case.geometry), device)
+    inputs = draw(case, device)
     arguments = inputs.kwargs()
     before = inputs.fingerprint()
     judgement = Judgement()
-    first = _run(implementation, inputs.arena.device, "nan", arguments)
+    first = run_once(implementation, inputs.arena.device, "nan", arguments)
     judgement.findings += first.problems
     judgement.findings += _structure(op, arguments, first.outputs, implementation)
     judgement.findings += _inputs_kept(inputs, before)
     if judgement.findings:
         return judgement
-    second = _run(implementation, inputs.arena.device, "stale", arguments)
+    second = run_once(implementation, inputs.arena.device, "stale", arguments)
     judgement.findings += second.problems
     judgement.findings += _structure(op, arguments, second.outputs, implementation)
     judgement.findings += _inputs_kept(inputs, before)
     if judgement.findings:
         return judgement
     if implementation.contract.deterministic:
-        judgement.findings += _repeats(op, first.outputs, second.outputs)
+        runs = (op.settle(arguments, run.outputs, implementation.contract) for run in (first, second))
+        judgement.findings += _repeats(op, *runs)
     numbers = op.judge(arguments, first.outputs, implementation.contract, power)
     if not implementation.contract.deterministic:
         # Two answers that may differ are two answers to judge.
@@ -142,7 +162,7 @@ def _judged(case: Case, implementation: Implementation, device: str, *, power: b
     return numbers
 
 
-def _run(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> _Run:
+def run_once(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> Run:
     state = GlobalState.take()
     try:
         with guarded_allocations(fill) as memory:
@@ -152,8 +172,15 @@ def _run(implementation: Implementation, device: torch.device, fill: Fill, argum
     problems = [Finding("memory", message, True) for message in memory.damage()]
     problems += [Finding("structure", f"changed {what}", True) for what in changed]
     if isinstance(outputs, tuple):
-        outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
-    return _Run(outputs, tuple(problems))
+        outputs = tuple(_copied(t) if isinstance(t, Tensor) else t for t in outputs)
+    return Run(outputs, tuple(problems))
+
+
+def _copied(output: Tensor) -> Tensor:
+    try:
+        return output.detach().clone()
+    except RuntimeError as error:
+        raise Raised(f"an output cannot be read: {told(error)}") from error
 
 
 def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
@@ -202,6 +229,12 @@ def _repeats(op: Operator, first: tuple[Tensor, ...], second: tuple[Tensor, ...]
             message = f"{name} differs between two runs at {int(differs.sum())} of {differs.numel()} elements"
             found.append(Finding("rerun", message, True))
     return found
+
+
+def _origin(case: Case, implementation: Implementation) -> str:
+    """See ``Verdict.origin``."""
+    path = origin(case.geometry)
+    return " ".join(filter(None, (implementation.origin, f"--geometry {shlex.quote(path)}" if path else "")))
 
 
 def _device_name(device: str) -> str:

@@ -1,35 +1,57 @@
-"""``attnoracle repro``: one case again, with everything that is known about the outcome."""
+"""``attnoracle repro``: one case or one bundle again, with everything that is known about the outcome."""
 
 from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
 
 import typer
 
 from ..device import settle
+from ..errors import BadInput
 from ..pool import Pool
+from ..reports.summary import FAULT, NOTHING, WELL
 from ..reports.table import closing, print_block
-from . import options
+from . import guests, options
 from .judging import Documents, judge
 from .selection import implementations, named_cases, pair, suite_cases
-from .terminal import console
+from .terminal import console, write
+
+CaseOrBundle = Annotated[str, typer.Argument(metavar="CASE_OR_BUNDLE", help="Id of the case, or folder of a bundle.")]
 
 
 def repro(
     context: typer.Context,
-    case: options.CaseId,
+    case: CaseOrBundle,
     implementation: options.Implementations = None,
+    impl: guests.Impl = None,
+    operator: options.Operators = None,
+    contract: guests.Contract = None,
+    adapter: guests.Adapter = None,
+    geometry: options.Geometries = None,
     device: options.DeviceName = options.Device.auto,
     json: options.Json = None,
 ) -> None:
-    """Run one case again and show the outcome in full.
+    """Run one case or bundle again and show the outcome in full.
 
-    Runs in this process, so that a debugger sees the kernel.
+    Of a bundle it says whether the failure is the same. Runs in this process, so that a debugger sees the kernel.
     """
     documents = Documents(json)
+    command = ["attnoracle", *context.obj]
+    if is_bundle(case):
+        raise typer.Exit(_bundle(Path(case), implementation or (), settle(device), documents, command))
+    guests.geometries(geometry)
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
-    pairs = pair(cases, implementations(implementation or ()))
-    with Pool(jobs=1, device=settle(device)) as pool:
+    brought = guests.Brought.of(impl, operator or [cases[0].operator], contract, adapter)
+    where = settle(device)
+    mine = brought.admitted() if brought else ()
+    pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
+    with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)
-    documents.write(["attnoracle", *context.obj], summary, verdicts)
+    documents.write(command, summary, verdicts)
     screen = console(stderr=documents.owns_stdout)
     for i, verdict in enumerate(verdicts):
         if i:
@@ -37,3 +59,33 @@ def repro(
         print_block(screen, verdict, measures=True)
     screen.print(closing(summary))
     raise typer.Exit(summary.exit_code)
+
+
+def is_bundle(text: str) -> bool:
+    """Whether the argument names a folder; a case id holds colons and names none."""
+    return Path(text).is_dir() or "/" in text
+
+
+def _bundle(folder: Path, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> int:
+    """Runs a bundle again: 1 while the failure is there (the same or another), 0 once gone, 2 if it cannot run."""
+    from ..bundle import read, replay
+    from ..cause.named import named
+    from ..environment import environment
+    from ..reports.json_report import document, dumps, verdict_record
+
+    bundle = read(folder)
+    if len(names) > 1:
+        raise BadInput(f"--implementation: expected one for a bundle, got {len(names)}")
+    make = named(names[0] if names else bundle.implementation, bundle.case.operator)
+    with contextlib.redirect_stdout(sys.stderr):
+        result = replay(bundle, make, device)
+    verdict = result.verdict
+    summary = {"outcome": result.outcome, "stored_tensors": result.stored, "bundled": bundle.signature.as_list()}
+    write(
+        documents.json,
+        lambda: dumps(document("repro", command, environment(), summary, verdicts=[verdict_record(verdict)])),
+    )
+    screen = console(stderr=documents.owns_stdout)
+    print_block(screen, verdict, measures=True)
+    screen.print(f"\n{result}", soft_wrap=True)
+    return FAULT if verdict.bad else NOTHING if result.outcome == "cannot" else WELL

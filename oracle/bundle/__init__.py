@@ -1,0 +1,15 @@
+"""A failure on disk: everything that somebody elsewhere needs to see it again, and nothing that runs by being read.
+
+::
+
+    bundle.json           schema, case, implementation, signature, options of the call, sha256 of every other file
+    verdict.json          contract.json          environment.json
+    inputs.safetensors    outputs.safetensors    what the kernel was given and what it returned
+    repro.py              runs it against the installed package
+"""
+
+from .read import Bundle, read
+from .replay import Replay, replay
+from .write import SCHEMA, VERSION, write
+
+__all__ = ("SCHEMA", "VERSION", "Bundle", "Replay", "read", "replay", "write")

@@ -1,0 +1,97 @@
+"""Writes a bundle."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save
+from torch import Tensor
+
+from ...optimized.implementation import Implementation
+from ..calling import Raised
+from ..cause.signature import signature
+from ..check import drawn, run_once
+from ..environment import environment
+from ..errors import BadInput
+from ..operators import operator
+from ..reports.json_report import case_record, dumps, verdict_record
+from ..verdict import Verdict
+from .script import script
+
+SCHEMA, VERSION = "attnoracle.bundle", 1
+#: Larger inputs are left out: the case id makes them again.
+MOST_BYTES = 2**28
+
+
+def write(
+    folder: Path, verdict: Verdict, implementation: Implementation, *, sequence: bool = False, original: str = ""
+) -> Path:
+    """Write a bundle of ``verdict`` into ``folder``, which must not exist or be empty; returns the folder.
+
+    ``original``: id of the case before it shrank. Raises BadInput for a verdict that is no failure.
+    """
+    if not verdict.bad:
+        raise BadInput(f"a bundle holds a failure; {verdict.implementation} on {verdict.case.id} is {verdict.status}")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise BadInput(f"bundle {folder}: expected a new or empty folder; name another or clear it")
+    folder.mkdir(parents=True, exist_ok=True)
+    device = "cpu" if verdict.device == "cpu" else "cuda"
+    inputs = drawn(verdict.case, device)
+    # Saved before the kernel runs: one that changes its inputs must not change the record of them.
+    tensors = _packed(inputs.tensors)
+    files: dict[str, bytes] = {
+        "verdict.json": dumps(verdict_record(verdict)).encode(),
+        "contract.json": dumps(implementation.contract.as_dict()).encode(),
+        "environment.json": dumps(environment()).encode(),
+    }
+    if sum(t.numel() * t.element_size() for t in tensors.values()) <= MOST_BYTES:
+        files["inputs.safetensors"] = save(tensors)
+    outputs = _outputs(verdict, implementation, inputs.arena.device, inputs.kwargs())
+    if outputs:
+        files["outputs.safetensors"] = save(outputs)
+    files["repro.py"] = script(verdict, verdict.implementation, sequence=sequence).encode()
+    record = {
+        "schema": {"name": SCHEMA, "version": VERSION},
+        "case": case_record(verdict.case),
+        "original": original or verdict.case.id,
+        "implementation": verdict.implementation,
+        "device": device,
+        "sequence": sequence,
+        "signature": signature(verdict).as_list(),
+        "options": inputs.options,
+        "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
+    }
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    (folder / "bundle.json").write_text(dumps(record), encoding="utf-8")
+    return folder
+
+
+def folder_name(verdict: Verdict) -> str:
+    """A name for the bundle of a verdict: the implementation, and eight letters that follow from case and name."""
+    digest = hashlib.sha256(f"{verdict.implementation} {verdict.case.id}".encode()).hexdigest()[:8]
+    plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in verdict.implementation)
+    return f"{plain}-{digest}"
+
+
+def _packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
+
+
+def _outputs(
+    verdict: Verdict, implementation: Implementation, device: torch.device, arguments: dict[str, Any]
+) -> dict[str, Tensor]:
+    """What the kernel returns, as far as it is tensors; empty where it raises."""
+    if verdict.status == "ERROR":
+        return {}
+    try:
+        outputs = run_once(implementation, device, "nan", arguments).outputs
+    except Raised:
+        return {}
+    if not isinstance(outputs, tuple):
+        return {}
+    named = zip(operator(verdict.case.operator).outputs, outputs, strict=False)
+    return _packed({name: value for name, value in named if isinstance(value, Tensor)})

@@ -25,7 +25,10 @@ SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglo
 #: What a light module may not import when it is imported.
 HEAVY = {"triton", "flashinfer", "transformers", "matplotlib", "hypothesis"}
 #: Which modules are not light: Triton kernels, and the strategies, which are nothing without Hypothesis.
-NOT_LIGHT = re.compile(r"optimized/hopper_kernels/(?!__init__)\w+\.py|optimized/triton_kernels/(?!__init__|checks|launch|padding)\w+\.py|oracle/strategies\.py")
+NOT_LIGHT = re.compile(
+    r"optimized/hopper_kernels/(?!__init__)\w+\.py"
+    r"|optimized/triton_kernels/(?!__init__|checks|launch|padding)\w+\.py|oracle/strategies\.py"
+)
 
 
 def _name(path: Path) -> str:

@@ -72,7 +72,9 @@ def run(request: Request) -> int:
     write(request.json, lambda: dumps(document("bench", request.command, environment, summary, **lists)))
     write(request.csv, lambda: as_csv(results))
     name = environment["device"]["name"]
-    where = str(name) if request.device == "cuda" else f"{name}: CPU figures, Triton interpreted; they say nothing of a GPU"
+    where = (
+        str(name) if request.device == "cuda" else f"{name}: CPU figures, Triton interpreted; they say nothing of a GPU"
+    )
     if request.png:
         from .plot import draw
 

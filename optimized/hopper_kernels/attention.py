@@ -13,7 +13,6 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
@@ -22,6 +21,7 @@ from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 from ..triton_kernels.dense_mha import check_attention
 from ..triton_kernels.tiles import locate_tile
 from ..triton_kernels.visible_tiles import VisibleTiles
+from .names import barrier, load_tile
 
 #: Query rows of a program, and keys of a tile by head dims.
 ROWS = 128
@@ -37,7 +37,7 @@ _locate_tile = gluon.jit(locate_tile.fn)
 
 @gluon.jit
 def _arrive(bar):
-    gl.thread_barrier()
+    barrier()
     mbarrier.arrive(bar, count=1)
 
 
@@ -51,26 +51,23 @@ def _bring(
     """The copying warp: queries once, then keys and values of every tile, each as soon as its place is free."""
     if count > 0:
         mbarrier.expect(q_full, BYTES_Q)
-        tma.async_copy_global_to_shared(q_main, [q_row, q_column], q_full, q_main_smem)
+        load_tile(q_main, [q_row, q_column], q_full, q_main_smem)
         if REST > 0:
-            tma.async_copy_global_to_shared(q_rest, [q_row, q_column + MAIN], q_full, q_rest_smem)
+            load_tile(q_rest, [q_row, q_column + MAIN], q_full, q_rest_smem)
     for step in range(count):
+        start = (count - 1 - step) * BLOCK_N
         if MASKED:
             start = gl.load(starts_ptr + step)
-        else:
-            start = (count - 1 - step) * BLOCK_N
         stage = step % STAGES
         phase = (step // STAGES & 1) ^ 1
         mbarrier.wait(k_empty.index(stage), phase)
         mbarrier.expect(k_full.index(stage), BYTES_K)
-        tma.async_copy_global_to_shared(k_main, [k_row + start, k_column], k_full.index(stage), k_main_smem.index(stage))
+        load_tile(k_main, [k_row + start, k_column], k_full.index(stage), k_main_smem.index(stage))
         if REST > 0:
-            tma.async_copy_global_to_shared(
-                k_rest, [k_row + start, k_column + MAIN], k_full.index(stage), k_rest_smem.index(stage)
-            )
+            load_tile(k_rest, [k_row + start, k_column + MAIN], k_full.index(stage), k_rest_smem.index(stage))
         mbarrier.wait(v_empty.index(stage), phase)
         mbarrier.expect(v_full.index(stage), BYTES_V)
-        tma.async_copy_global_to_shared(v_desc, [k_row + start, v_column], v_full.index(stage), v_smem.index(stage))
+        load_tile(v_desc, [k_row + start, v_column], v_full.index(stage), v_smem.index(stage))
 
 
 @gluon.jit
@@ -95,7 +92,9 @@ def _hidden(
         packed = gl.zeros([_WARPGROUP_ROWS, BLOCK_N], gl.int32, layout=LAYOUT)
         word = start // 32
         for each in gl.static_range(BLOCK_N // 32):
-            bits = gl.load(mask_ptr + rows * mask_stride + word + each, mask=in_request & (word + each < words), other=0)
+            bits = gl.load(
+                mask_ptr + rows * mask_stride + word + each, mask=in_request & (word + each < words), other=0
+            )
             packed = gl.where(column // 32 == each, gl.expand_dims(bits, 1), packed)
         # Split so that one shift serves all columns of a thread.
         seen = ((packed >> (column & 6)) >> (column & 25)) & 1
@@ -110,8 +109,8 @@ def _hidden(
 
 @gluon.jit
 def _attend(
-    mask_ptr, starts_ptr, out_ptr, lse_ptr, first, q_start, q_len, k_len, head, h, count, words, mask_stride, scale_log2,
-    q_main, q_rest, k_main, k_rest, v, q_full, k_full, k_empty, v_full, v_empty,
+    mask_ptr, starts_ptr, out_ptr, lse_ptr, first, q_start, q_len, k_len, head, h, count, words, mask_stride,
+    scale_log2, q_main, q_rest, k_main, k_rest, v, q_full, k_full, k_empty, v_full, v_empty,
     WHICH: gl.constexpr, BLOCK_N: gl.constexpr, V: gl.constexpr, REST: gl.constexpr, CAUSAL: gl.constexpr,
     MASKED: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
@@ -164,7 +163,8 @@ def _attend(
             scores = warpgroup_mma_wait(1, deps=[scores])
             _arrive(k_empty.index(stage))
             scores = _hidden(
-                scores, mask_ptr, rows, in_request, safe, start, q_len, k_len, words, mask_stride, CAUSAL, MASKED, BLOCK_N,
+                scores, mask_ptr, rows, in_request, safe, start, q_len, k_len, words, mask_stride, CAUSAL, MASKED,
+                BLOCK_N,
             )  # fmt: skip
             new_top = gl.maximum(top, gl.max(scores, 1) * scale_log2)
             base = gl.where(new_top == float("-inf"), 0.0, new_top)
@@ -188,7 +188,9 @@ def _attend(
     acc = acc * gl.expand_dims(gl.convert_layout(1.0 / total, OUT_ROW), 1)
     out_row = first + WHICH * _WARPGROUP_ROWS + gl.arange(0, _WARPGROUP_ROWS, layout=OUT_ROW)
     column = gl.arange(0, V, layout=gl.SliceLayout(0, OUT))
-    pointers = out_ptr + gl.expand_dims(((q_start + out_row).to(gl.int64) * h + head) * V, 1) + gl.expand_dims(column, 0)
+    pointers = (
+        out_ptr + gl.expand_dims(((q_start + out_row).to(gl.int64) * h + head) * V, 1) + gl.expand_dims(column, 0)
+    )
     gl.store(pointers, acc.to(v.dtype), mask=gl.expand_dims(out_row < q_len, 1))
 
 
@@ -241,7 +243,7 @@ def _attention_kernel(
             mbarrier.init(v_full.index(stage), count=1)
             mbarrier.init(v_empty.index(stage), count=2)
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         gl.warp_specialize(
             [
                 (_attend, (

@@ -14,13 +14,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import (
     fence_async_shared,
     mbarrier,
-    tma,
     warpgroup_mma,
     warpgroup_mma_wait,
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
 from ..triton_kernels.checks import check_tensor
+from .names import barrier, load_tile
 
 #: Keys of a warpgroup, queries of a program, queries in flight.
 KEYS = 128
@@ -37,7 +37,7 @@ def _bring(q_desc, row, step, count, q, full, empty, BYTES: gl.constexpr):
         stage = each % _STAGES
         mbarrier.wait(empty.index(stage), (each // _STAGES & 1) ^ 1)
         mbarrier.expect(full.index(stage), BYTES)
-        tma.async_copy_global_to_shared(q_desc, [row + each * step, 0], full.index(stage), q.index(stage))
+        load_tile(q_desc, [row + each * step, 0], full.index(stage), q.index(stage))
 
 
 @gluon.jit
@@ -93,11 +93,11 @@ def _score(
             weights_ptr, ks_ptr, ke_ptr, row + 1, last, weights_stride_s, HEADS, PRODUCT
         )  # fmt: skip
         even = warpgroup_mma_wait(1, deps=[even])
-        gl.thread_barrier()
+        barrier()
         mbarrier.arrive(empty.index(each % _STAGES), count=1)
         _emit(even, weights, k_scale, ks, ke, columns, row, last, t, scores_ptr)
         odd = warpgroup_mma_wait(0, deps=[odd])
-        gl.thread_barrier()
+        barrier()
         mbarrier.arrive(empty.index((each + 1) % _STAGES), count=1)
         _emit(odd, weights_1, k_scale, ks_1, ke_1, columns, row + 1, last, t, scores_ptr)
 
@@ -136,7 +136,7 @@ def _indexer_scores_kernel(
             mbarrier.init(full.index(stage), count=1)
             mbarrier.init(empty.index(stage), count=2)
         fence_async_shared()
-        gl.thread_barrier()
+        barrier()
         gl.warp_specialize(
             [
                 (_score, (

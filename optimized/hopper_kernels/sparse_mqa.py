@@ -24,6 +24,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 
 from ..triton_kernels.checks import check_at_least, check_tensor
+from .names import barrier, copy_async
 from .shared_keys import MOST, shared_keys
 
 ROWS = 64
@@ -50,7 +51,7 @@ _COPY = gl.constexpr(gl.BlockedLayout([1, 8], [4, 8], [4, 1], [1, 0]))
 @gluon.jit
 def _arrive(bar):
     """Every thread of the partition is done with what came before."""
-    gl.thread_barrier()
+    barrier()
     mbarrier.arrive(bar, count=1)
 
 
@@ -58,7 +59,7 @@ def _arrive(bar):
 def _release_stores(bar):
     """As _arrive, for values that tensor cores read next."""
     fence_async_shared()
-    gl.thread_barrier()
+    barrier()
     mbarrier.arrive(bar, count=1)
 
 
@@ -77,7 +78,7 @@ def _copy(smem, ptr, rows, stride, live, START: gl.constexpr, WIDTH: gl.constexp
     columns = START + gl.arange(0, WIDTH, layout=gl.SliceLayout(0, _COPY))
     pointers = ptr + gl.expand_dims(rows.to(gl.int64) * stride * 8, 1) + gl.expand_dims(columns, 0)
     mask = gl.expand_dims(live, 1) & gl.expand_dims(columns >= 0, 0)
-    async_copy.async_copy_global_to_shared(smem, pointers, mask=mask)
+    copy_async(smem, pointers, mask=mask)
 
 
 @gluon.jit
@@ -176,7 +177,9 @@ def _first(
         visible = _visible(keys_ptr, bits_ptr, pair * 2 * _KEYS, count, n, GROUP)
         mbarrier.wait(left_full.index(0), phase)
         fence_async_shared()
-        scores = warpgroup_mma(q_left.index(zero_0), k_left.index(zero_0).permute((1, 0)), zero, use_acc=False, is_async=True)
+        scores = warpgroup_mma(
+            q_left.index(zero_0), k_left.index(zero_0).permute((1, 0)), zero, use_acc=False, is_async=True
+        )
         mbarrier.wait(right_full.index(0), phase)
         fence_async_shared()
         scores = warpgroup_mma(q_right.index(zero_0), k_right.index(zero_0).permute((1, 0)), scores, is_async=True)
@@ -237,7 +240,9 @@ def _second(
         visible = _visible(keys_ptr, bits_ptr, (pair * 2 + 1) * _KEYS, count, n, GROUP)
         mbarrier.wait(right_full.index(1), phase)
         fence_async_shared()
-        scores = warpgroup_mma(q_right.index(zero_0), k_right.index(1 + zero_0).permute((1, 0)), zero, use_acc=False, is_async=True)
+        scores = warpgroup_mma(
+            q_right.index(zero_0), k_right.index(1 + zero_0).permute((1, 0)), zero, use_acc=False, is_async=True
+        )
         mbarrier.wait(left_full.index(1), phase)
         fence_async_shared()
         scores = warpgroup_mma(q_left.index(zero_0), k_left.index(1 + zero_0).permute((1, 0)), scores, is_async=True)
@@ -297,7 +302,7 @@ def _finish(
         gl.store(lse_ptr + query.to(gl.int64) * h + head, lse, mask=real)
     acc = acc * gl.expand_dims(gl.convert_layout(factor, gl.SliceLayout(1, _OUT)), 1)
     smem.store(acc.to(gl.bfloat16))
-    gl.thread_barrier()
+    barrier()
     row = gl.arange(0, _ROWS, layout=gl.SliceLayout(1, _COPY))
     query = tile // blocks * GROUP + row // (_ROWS // GROUP)
     head = tile % blocks * _ROWS + row % (_ROWS // GROUP)
@@ -350,7 +355,7 @@ def _sparse_mqa_kernel(
         mbarrier.init(right_empty.index(half), count=1)
     for each in gl.static_range(6):
         mbarrier.init(said.index(each), count=1)
-    gl.thread_barrier()
+    barrier()
 
     gl.warp_specialize(
         [

@@ -2,8 +2,9 @@
 and the next row comes into shared memory meanwhile.
 
 The threshold is bracketed between a score that at least k scores reach and one that fewer reach. Each step counts the
-scores at or above a pivot: in turn the middle of the bracket in the order of floats, and the point where a straight line
-through the logarithms of the two counts meets k. It ends when exactly k scores reach the pivot or nothing lies between.
+scores at or above a pivot: in turn the middle of the bracket in the order of floats, and the point where a straight
+line through the logarithms of the two counts meets k. It ends when exactly k scores reach the pivot, or nothing lies
+between.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy
 
 from ..triton_kernels.checks import check_at_least, check_tensor
+from .names import barrier, copy_async
 
 #: Most scores of one program: 32 registers a thread of 1,024.
 WIDEST = 32768
@@ -113,7 +115,7 @@ def _fetch(smem, scores_ptr, ks_ptr, ke_ptr, row, s, t, k, scores_stride_s, at):
     if row < s:
         start, skip, length = _window(ks_ptr, ke_ptr, row, t, scores_stride_s)
         live = (at // 4 < (skip + length + 3) // 4) & (length > k)
-        async_copy.async_copy_global_to_shared(smem, scores_ptr + start + at, mask=live)
+        copy_async(smem, scores_ptr + start + at, mask=live)
     async_copy.commit_group()
 
 
@@ -132,9 +134,9 @@ def _topk_select_kernel(
         _, skip, length = _window(ks_ptr, ke_ptr, row, t, scores_stride_s)
         out_ptr = indices_ptr + row.to(gl.int64) * k
         async_copy.wait_group(0)
-        gl.thread_barrier()
+        barrier()
         scores = smem.load(LAYOUT)
-        gl.thread_barrier()
+        barrier()
         _fetch(smem, scores_ptr, ks_ptr, ke_ptr, row + step, s, t, k, scores_stride_s, at)
         if length <= k:
             for start in range(0, k, WIDE):

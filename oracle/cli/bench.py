@@ -14,8 +14,13 @@ from .terminal import check_target
 Batches = Annotated[list[str] | None, typer.Argument(metavar="BATCH…", help="Like q4k, q512s8k or 8q1s2k_2q512s4k.")]
 Operator = Annotated[str, typer.Option("--operator", metavar="NAME", help="What is timed.")]
 Geometry = Annotated[str, typer.Option("--geometry", metavar="NAME", help="Model or config.")]
-Heads = Annotated[int, typer.Option("--heads", metavar="N", help="Heads of this rank. [default: the model's]", show_default=False, min=0)]
-TopK = Annotated[int, typer.Option("--topk", metavar="N", help="Selected keys. [default: the model's]", show_default=False, min=0)]
+Heads = Annotated[
+    int,
+    typer.Option("--heads", metavar="N", help="Heads of this rank. [default: the model's]", show_default=False, min=0),
+]
+TopK = Annotated[
+    int, typer.Option("--topk", metavar="N", help="Selected keys. [default: the model's]", show_default=False, min=0)
+]
 Pattern = Annotated[
     str, typer.Option("--pattern", metavar="NAME", help="causal-random, overlapping, prefix, window, …")
 ]

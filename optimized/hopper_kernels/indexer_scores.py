@@ -19,7 +19,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ..triton_kernels.checks import check_tensor
+from ..triton_kernels.checks import check_scales, check_tensor, check_windows
 from .names import barrier, load_tile
 
 #: Keys of a warpgroup, queries of a program, queries in flight.
@@ -49,28 +49,41 @@ def _multiply(keys, q, full, each, zero):
 
 
 @gluon.jit
-def _emit(product, weights, k_scale, ks, ke, columns, row, last, t, scores_ptr):
-    """Rectify, weigh, add over the heads and write one query's scores."""
+def _emit(
+    product, weights, k_scale, ks, ke, columns, row, last, t, width, scores_ptr, COMPRESSED: gl.constexpr
+):  # fmt: skip
+    """Rectify, weigh, add over the heads and write one query's scores; compressed rows hold -inf already."""
     # x + |x| is twice the rectified x, NaN included, on units that a comparison or a maximum would not use.
     product += gl.abs(product)
     scores = gl.sum(product * gl.expand_dims(weights * 0.5, 0), 1) * k_scale
-    scores = gl.where((columns >= ks) & (columns < ke), scores, float("-inf"))
-    gl.store(scores_ptr + row.to(gl.int64) * t + columns, scores, mask=(columns < t) & (row < last))
+    inside = (columns >= ks) & (columns < ke)
+    if COMPRESSED:
+        live = inside & (columns - ks < width) & (columns < t) & (row < last)
+        gl.store(scores_ptr + row.to(gl.int64) * width + columns - ks, scores, mask=live)
+    else:
+        scores = gl.where(inside, scores, float("-inf"))
+        gl.store(scores_ptr + row.to(gl.int64) * width + columns, scores, mask=(columns < t) & (row < last))
 
 
 @gluon.jit
-def _facts(weights_ptr, ks_ptr, ke_ptr, row, last, weights_stride_s, HEADS: gl.constexpr, LAYOUT: gl.constexpr):
+def _facts(
+    weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, row, last, weights_stride_s, q_scale_stride_s, HEADS: gl.constexpr,
+    HAS_Q_SCALE: gl.constexpr, LAYOUT: gl.constexpr,
+):  # fmt: skip
     """Weights and window of a query; those of the last one for rows beyond it."""
     row = gl.minimum(row, last - 1)
     head = gl.arange(0, HEADS, layout=gl.SliceLayout(0, LAYOUT))
     weights = gl.load(weights_ptr + row.to(gl.int64) * weights_stride_s + head)
+    if HAS_Q_SCALE:
+        weights *= gl.load(q_scale_ptr + row.to(gl.int64) * q_scale_stride_s + head)
     return weights, gl.load(ks_ptr + row), gl.load(ke_ptr + row)
 
 
 @gluon.jit
 def _score(
-    k_ptr, k_scale_ptr, weights_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start, t, k_stride_t,
-    weights_stride_s, q, full, empty, WHICH: gl.constexpr, HEADS: gl.constexpr, E: gl.constexpr,
+    k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start, t, width,
+    k_stride_t, weights_stride_s, q_scale_stride_s, q, full, empty,
+    WHICH: gl.constexpr, HEADS: gl.constexpr, E: gl.constexpr, HAS_Q_SCALE: gl.constexpr, COMPRESSED: gl.constexpr,
 ):  # fmt: skip
     """One warpgroup: its keys against all queries of the program, two at a time."""
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 32])
@@ -84,22 +97,37 @@ def _score(
     columns = start + gl.arange(0, _KEYS, layout=gl.SliceLayout(1, PRODUCT))
     k_scale = gl.load(k_scale_ptr + columns, mask=columns < t, other=0.0)
     zero = gl.zeros([_KEYS, HEADS], gl.float32, layout=PRODUCT)
+    next_even, next_ks, next_ke = _facts(
+        weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, first, last, weights_stride_s, q_scale_stride_s, HEADS,
+        HAS_Q_SCALE, PRODUCT,
+    )  # fmt: skip
+    next_odd, next_ks_1, next_ke_1 = _facts(
+        weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, first + 1, last, weights_stride_s, q_scale_stride_s, HEADS,
+        HAS_Q_SCALE, PRODUCT,
+    )  # fmt: skip
     for each in range(0, count, 2):
         even = _multiply(keys, q, full, each, zero)
         odd = _multiply(keys, q, full, each + 1, zero)
         row = first + each
-        weights, ks, ke = _facts(weights_ptr, ks_ptr, ke_ptr, row, last, weights_stride_s, HEADS, PRODUCT)
-        weights_1, ks_1, ke_1 = _facts(
-            weights_ptr, ks_ptr, ke_ptr, row + 1, last, weights_stride_s, HEADS, PRODUCT
+        # Read one pair ahead: these come from far away.
+        weights, ks, ke = next_even, next_ks, next_ke
+        weights_1, ks_1, ke_1 = next_odd, next_ks_1, next_ke_1
+        next_even, next_ks, next_ke = _facts(
+            weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, row + 2, last, weights_stride_s, q_scale_stride_s, HEADS,
+            HAS_Q_SCALE, PRODUCT,
+        )  # fmt: skip
+        next_odd, next_ks_1, next_ke_1 = _facts(
+            weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, row + 3, last, weights_stride_s, q_scale_stride_s, HEADS,
+            HAS_Q_SCALE, PRODUCT,
         )  # fmt: skip
         even = warpgroup_mma_wait(1, deps=[even])
         barrier()
         mbarrier.arrive(empty.index(each % _STAGES), count=1)
-        _emit(even, weights, k_scale, ks, ke, columns, row, last, t, scores_ptr)
+        _emit(even, weights, k_scale, ks, ke, columns, row, last, t, width, scores_ptr, COMPRESSED)
         odd = warpgroup_mma_wait(0, deps=[odd])
         barrier()
         mbarrier.arrive(empty.index((each + 1) % _STAGES), count=1)
-        _emit(odd, weights_1, k_scale, ks_1, ke_1, columns, row + 1, last, t, scores_ptr)
+        _emit(odd, weights_1, k_scale, ks_1, ke_1, columns, row + 1, last, t, width, scores_ptr, COMPRESSED)
 
 
 @gluon.jit
@@ -111,10 +139,11 @@ def _fill(scores_ptr, first, last, start, t):
         gl.store(scores_ptr + row.to(gl.int64) * t + columns, none, mask=columns < t)
 
 
-@gluon.jit(do_not_specialize=["s", "t", "step", "k_stride_t", "weights_stride_s"])
+@gluon.jit(do_not_specialize=["s", "t", "width", "step", "k_stride_t", "weights_stride_s", "q_scale_stride_s"])
 def _indexer_scores_kernel(
-    q_desc, k_ptr, k_scale_ptr, weights_ptr, ks_ptr, ke_ptr, scores_ptr, s, t, step, k_stride_t, weights_stride_s,
-    HEADS: gl.constexpr, E: gl.constexpr, QUERIES: gl.constexpr,
+    q_desc, k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, s, t, width, step,
+    k_stride_t, weights_stride_s, q_scale_stride_s,
+    HEADS: gl.constexpr, E: gl.constexpr, QUERIES: gl.constexpr, HAS_Q_SCALE: gl.constexpr, COMPRESSED: gl.constexpr,
 ):  # fmt: skip
     # Key tiles of one block of queries run side by side: the queries are read from memory once.
     key_tiles = (t + 2 * _KEYS - 1) // (2 * _KEYS)
@@ -126,7 +155,8 @@ def _indexer_scores_kernel(
     ke = gl.load(ke_ptr + row, mask=row < last, other=0)
     touched = (gl.maximum(ks, start) < gl.minimum(ke, start + 2 * _KEYS)).to(gl.int32)
     if gl.max(touched, 0) == 0:
-        _fill(scores_ptr, first, last, start, t)
+        if not COMPRESSED:
+            _fill(scores_ptr, first, last, start, t)
     else:
         count = (last - first + 1) // 2 * 2
         q = gl.allocate_shared_memory(q_desc.dtype, [_STAGES, HEADS, E], q_desc.layout)
@@ -140,12 +170,14 @@ def _indexer_scores_kernel(
         gl.warp_specialize(
             [
                 (_score, (
-                    k_ptr, k_scale_ptr, weights_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start, t,
-                    k_stride_t, weights_stride_s, q, full, empty, 0, HEADS, E,
+                    k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start,
+                    t, width, k_stride_t, weights_stride_s, q_scale_stride_s, q, full, empty, 0, HEADS, E, HAS_Q_SCALE,
+                    COMPRESSED,
                 )),
                 (_score, (
-                    k_ptr, k_scale_ptr, weights_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start, t,
-                    k_stride_t, weights_stride_s, q, full, empty, 1, HEADS, E,
+                    k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start,
+                    t, width, k_stride_t, weights_stride_s, q_scale_stride_s, q, full, empty, 1, HEADS, E, HAS_Q_SCALE,
+                    COMPRESSED,
                 )),
                 (_bring, (q_desc, first * step, step, count, q, full, empty, HEADS * E)),
             ],
@@ -161,6 +193,9 @@ def indexer_scores(
     weights: torch.Tensor,
     ks: torch.Tensor,
     ke: torch.Tensor,
+    *,
+    q_scale: torch.Tensor | None = None,
+    max_seqlen_k: int | None = None,
 ) -> tuple[torch.Tensor]:
     """``scores[s, t] = k_scale[t] * sum_i weights[s, i] * relu(q[s, i] . k[t])`` for ks[s] <= t < ke[s], else -inf.
 
@@ -168,7 +203,9 @@ def indexer_scores(
         q: [s, i, e], k: [t, e], both float8_e4m3fn, i 16, 32 or 64, e 64 or 128; rows start at multiples of 16 bytes,
             and a query's stride is a multiple of a head's
         k_scale: [t] fp32, weights: [s, i] fp32, ks, ke: [s] int32
-    Returns (scores [s, t] fp32,), every element written.
+        q_scale: [s, i] fp32, multiplies the weights
+        max_seqlen_k: columns of compressed scores, whose rows start at ks[s]; a window beyond them is cut
+    Returns (scores [s, t or max_seqlen_k] fp32,), every element written.
     Raises ValueError for shapes, dtypes, devices or strides that do not fit. Never waits for the device.
     """
     fp8 = (torch.float8_e4m3fn,)
@@ -182,8 +219,15 @@ def indexer_scores(
     check_tensor("ke", ke, "[s]", (s,), (torch.int32,), q.device)
     if i not in (16, 32, 64) or e not in (64, 128):
         raise ValueError(f"q: expected 16, 32 or 64 heads and 64 or 128 columns, got {i} and {e}")
-    scores = torch.empty((s, t), dtype=torch.float32, device=q.device)
-    if s == 0 or t == 0:
+    if q_scale is not None:
+        check_tensor("q_scale", q_scale, "[s, i]", (s, i), (torch.float32,), q.device)
+        check_scales("q_scale", q_scale)
+    width = t if max_seqlen_k is None else max_seqlen_k
+    scores = torch.empty((s, width), dtype=torch.float32, device=q.device)
+    if max_seqlen_k is not None:
+        check_windows(ks, ke, t, max_seqlen_k)
+        scores.fill_(float("-inf"))
+    if s == 0 or t == 0 or width == 0:
         return (scores,)
     if q.stride(0) % q.stride(1):
         raise ValueError(f"q: expected a query stride that is a multiple of the head stride, got {q.stride()}")
@@ -192,7 +236,9 @@ def indexer_scores(
     q_desc = TensorDescriptor(q, [(s - 1) * step + i, e], [q.stride(1), 1], [i, e], layout)
     programs = -(-s // QUERIES) * -(-t // (2 * KEYS))
     _indexer_scores_kernel[(programs,)](
-        q_desc, k, k_scale, weights, ks, ke, scores, s, t, step, k.stride(0), weights.stride(0),
-        HEADS=i, E=e, QUERIES=QUERIES, num_warps=4,
+        q_desc, k, k_scale, weights, q_scale, ks, ke, scores, s, t, width, step,
+        k.stride(0), weights.stride(0), 0 if q_scale is None else q_scale.stride(0),
+        HEADS=i, E=e, QUERIES=QUERIES, HAS_Q_SCALE=q_scale is not None, COMPRESSED=max_seqlen_k is not None,
+        num_warps=4,
     )  # fmt: skip
     return (scores,)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from .flashinfer_kernels import IMPLEMENTATIONS as FLASHINFER
 from .hopper_kernels import IMPLEMENTATIONS as HOPPER
 from .implementation import Implementation
+from .peer_kernels import IMPLEMENTATIONS as PEERS
 from .torch_kernels import IMPLEMENTATIONS as TORCH
 from .triton_kernels import IMPLEMENTATIONS as TRITON
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON, *HOPPER)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON, *FLASHINFER, *PEERS, *HOPPER)

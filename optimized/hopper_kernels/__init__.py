@@ -22,9 +22,9 @@ _FEW = 32
 _ATTENTION = Contract(probabilities=None, deterministic=True, batch_invariant=True, graph_safe=True)
 #: Which queries share a tile, and so which keys a row is multiplied with by 0, depends on its place in the batch.
 _SHARING = Contract(probabilities=None, duplicates="collapsed", deterministic=True, graph_safe=True)
-#: fp8 products are added with 13 bits after the point of the largest: no coarser than tf32's sums.
+#: fp8 products are added with 13 bits after the point of the largest.
 _SCORES = Contract(
-    probabilities="fp32", accumulator="tf32", output="fp32", lse_base=None, deterministic=True, batch_invariant=True,
+    probabilities="fp32", accumulator="fp22", output="fp32", lse_base=None, deterministic=True, batch_invariant=True,
     graph_safe=True,
 )  # fmt: skip
 _TOPK = Contract(

@@ -36,6 +36,12 @@ Seconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Timed for ab
 Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write CSV; - is stdout.")]
 Png = Annotated[str | None, typer.Option("--png", metavar="FILE", help="Draw the rates (needs matplotlib).")]
 
+Tp = Annotated[
+    list[int] | None,
+    typer.Option("--tp", metavar="N", min=1, help="For crossover: tensor-parallel sizes. [default: 1 2 4 8]"),
+]
+Policy = Annotated[str | None, typer.Option("--policy", metavar="FILE", help="For crossover: write the routing table.")]
+
 
 def bench(
     context: typer.Context,
@@ -57,12 +63,17 @@ def bench(
     csv: Csv = None,
     png: Png = None,
     list_: options.List = False,
+    tp: Tp = None,
+    policy: Policy = None,
 ) -> None:
-    """Time implementations side by side; what fails its check on a shape is not timed on it."""
+    """Time implementations side by side; what fails its check on a shape is not timed on it.
+
+    With the word crossover instead of a batch: up to which lengths masked MHA beats sparse MQA, as a routing table.
+    """
     from ..errors import BadInput
     from ..routes.picture import require_matplotlib
 
-    for name, target in (("--json", json), ("--csv", csv), ("--png", png)):
+    for name, target in (("--json", json), ("--csv", csv), ("--png", png), ("--policy", policy)):
         check_target(name, target)
     if json == "-" and csv == "-":
         raise BadInput("--json - and --csv -: stdout takes one document; name a file for the other")
@@ -73,6 +84,11 @@ def bench(
     package: str = (__package__ or "").rpartition(".oracle")[0] + ".benchmarks.bench"
     plan: Any = import_module(f"{package}.plan")
     command: Any = import_module(f"{package}.command")
+    if batch == ["crossover"]:
+        words = ["attnoracle", *context.obj]
+        raise typer.Exit(command.crossover(words, geometry, tuple(tp or (1, 2, 4, 8)), where, seconds, json, policy))
+    if tp or policy:
+        raise BadInput("--tp, --policy: expected the word crossover instead of a batch")
     base = plan.Setting(operator, geometry, "q1k", heads, topk, pattern, dtype, kind, seed)
     settings = command.settings_of(base, batch or (), sweep or (), config or ())
     if list_:

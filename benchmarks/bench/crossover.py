@@ -120,7 +120,8 @@ def measure_row(geometry: Geometry, tensor_parallel: int, *, seconds: float) -> 
             points[query, seq] = measure_point(geometry, heads, query, seq, seconds=seconds)
         return points[query, seq].mha_wins
 
-    pure = largest(lambda length: wins(length, length), 2 * STEP, LONGEST)
+    # Up to top-k tokens dense MHA runs, whatever the table says.
+    pure = largest(lambda length: wins(length, length), geometry.index_topk + STEP, LONGEST)
     context = [(query, largest(lambda seq, q=query: wins(q, seq), query + STEP, LONGEST)) for query in CONTEXT_QUERIES]
     return Row(tensor_parallel, heads, pure, intervals(context), tuple(points[key] for key in sorted(points)))
 

@@ -19,7 +19,8 @@ from triton.experimental.gluon.language.nvidia.hopper import (
 )
 from triton.experimental.gluon.nvidia.hopper import TensorDescriptor
 
-from ..triton_kernels.checks import check_scales, check_tensor, check_windows
+from ..pages import check_scales, check_windows
+from ..triton_kernels.checks import check_tensor
 from .names import barrier, load_tile
 
 #: Keys of a warpgroup, queries of a program, queries in flight.

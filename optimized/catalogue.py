@@ -7,6 +7,7 @@ from .hopper_kernels import IMPLEMENTATIONS as HOPPER
 from .implementation import Implementation
 from .peer_kernels import IMPLEMENTATIONS as PEERS
 from .torch_kernels import IMPLEMENTATIONS as TORCH
+from .transformers_kernels import IMPLEMENTATIONS as TRANSFORMERS
 from .triton_kernels import IMPLEMENTATIONS as TRITON
 
-IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON, *FLASHINFER, *PEERS, *HOPPER)
+IMPLEMENTATIONS: tuple[Implementation, ...] = (*TORCH, *TRITON, *FLASHINFER, *PEERS, *TRANSFORMERS, *HOPPER)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 from ...optimized.catalogue import IMPLEMENTATIONS
@@ -122,7 +123,7 @@ def measure_row(geometry: Geometry, tensor_parallel: int, *, seconds: float) -> 
 
     # Up to top-k tokens dense MHA runs, whatever the table says.
     pure = largest(lambda length: wins(length, length), geometry.index_topk + STEP, LONGEST)
-    context = [(query, largest(lambda seq, q=query: wins(q, seq), query + STEP, LONGEST)) for query in CONTEXT_QUERIES]
+    context = [(query, largest(partial(wins, query), query + STEP, LONGEST)) for query in CONTEXT_QUERIES]
     return Row(tensor_parallel, heads, pure, intervals(context), tuple(points[key] for key in sorted(points)))
 
 

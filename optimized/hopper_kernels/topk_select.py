@@ -132,7 +132,7 @@ def _topk_select_kernel(
     _fetch(smem, scores_ptr, ks_ptr, ke_ptr, gl.program_id(0), s, t, k, scores_stride_s, at)
     for row in range(gl.program_id(0), s, step):
         _, skip, length = _window(ks_ptr, ke_ptr, row, t, scores_stride_s)
-        out_ptr = indices_ptr + row.to(gl.int64) * k
+        out_ptr = indices_ptr + gl.cast(row, gl.int64) * k
         async_copy.wait_group(0)
         barrier()
         scores = smem.load(LAYOUT)

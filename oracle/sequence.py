@@ -20,7 +20,7 @@ from .calling import called
 from .case import Case
 from .config import load
 from .globals import GlobalState
-from .inputs import make
+from .inputs import Inputs, make
 from .memory import guarded_allocations
 from .operators import Operator, operator
 from .verdict import Finding
@@ -45,13 +45,19 @@ def sequence(case: Case, implementation: Implementation, device: str) -> list[Fi
         with guarded_allocations("stale"):
             first = called(implementation, where, arguments)
             kept = [t.clone() for t in first]
-            for other in _others(case):
-                changed = _overwritten(arguments, make(other, geometry, device).kwargs())
+            for changed in later_calls(case, inputs, device):
                 found += _judged(op, implementation, changed, called(implementation, where, changed))
             spoilt = [name for name, a, b in zip(op.outputs, first, kept, strict=False) if not _same(a, b)]
     finally:
         state.restore()
     return [Finding("sequence", f"a later call changed the first answer's {name}", True) for name in spoilt] + found
+
+
+def later_calls(case: Case, inputs: Inputs, device: str) -> Iterator[dict[str, Any]]:
+    """The keywords of the later calls, each laid into the memory of ``inputs`` when it is asked for."""
+    arguments = inputs.kwargs()
+    for other in _others(case):
+        yield _overwritten(arguments, make(other, load(case.geometry), device).kwargs())
 
 
 def _others(case: Case) -> Iterator[Case]:

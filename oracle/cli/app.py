@@ -14,6 +14,7 @@ from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .check import check
+from .diagnose import diagnose
 from .doctor import doctor
 from .replay import replay
 from .repro import repro
@@ -36,6 +37,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(repro)
 app.command()(shrink)
+app.command()(diagnose)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)

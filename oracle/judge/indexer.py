@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...optimized.contract import Contract
+from ...optimized.contract import Contract, Format
 from ...reference.chunks import cut
 from ..verdict import Worst
 from .budget import accumulated
@@ -50,13 +50,7 @@ def judge(
         inside = (columns >= ks[rows, None]) & (columns < ke[rows, None])
         clean = torch.where(inside.any(0)[:, None], keys, 0.0)
         factor = torch.where(inside.any(0), scale, 0.0)
-        products = torch.einsum("sie,te->sit", queries, clean).clamp_min(0.0)
-        expected = torch.einsum("si,sit->st", w, products) * factor
-        sizes = torch.einsum("si,si->s", w.abs(), queries.norm(dim=-1))[:, None] * clean.norm(dim=-1)
-        heads = torch.einsum("si,sit->st", w.abs(), products)
-        limit = accumulated(q.shape[2], contract.accumulator) * sizes + accumulated(q.shape[1], "fp32") * heads
-        limit = limit * factor.abs()
-        limit = limit + half_ulp(expected.abs() + limit, output)
+        expected, limit, products = _bounded(contract, output, queries, w, clean, factor)
         expected = torch.where(inside, expected, -torch.inf)
         seen = observed[rows].to(torch.float64)
         strange[rows] = mask_mismatch(seen, expected)
@@ -81,6 +75,32 @@ def judge(
         )
     result.survivors = tuple(sorted(name for name, died in survivors.items() if not died))
     return result
+
+
+def _bounded(
+    contract: Contract, output: Format, queries: Tensor, w: Tensor, keys: Tensor, factor: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Scores [s,t], their budget, and the products after the ReLU [s,i,t], all fp64."""
+    products = torch.einsum("sie,te->sit", queries, keys).clamp_min(0.0)
+    expected = torch.einsum("si,sit->st", w, products) * factor
+    sizes = torch.einsum("si,si->s", w.abs(), queries.norm(dim=-1))[:, None] * keys.norm(dim=-1)
+    heads = torch.einsum("si,sit->st", w.abs(), products)
+    limit = accumulated(queries.shape[2], contract.accumulator) * sizes + accumulated(queries.shape[1], "fp32") * heads
+    limit = limit * factor.abs()
+    return expected, limit + half_ulp(expected.abs() + limit, output), products
+
+
+def expectation(
+    contract: Contract, *, q: Tensor, k: Tensor, k_scale: Tensor, weights: Tensor, ks: Tensor, ke: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Exact scores and their budget [s,t], fp64; all at once, for small cases."""
+    columns = torch.arange(k.shape[0], device=k.device)
+    inside = (columns >= ks[:, None]) & (columns < ke[:, None])
+    seen = inside.any(0)
+    queries, keys = (x.to(torch.float32).to(torch.float64) for x in (q, k))
+    keys, factor = torch.where(seen[:, None], keys, 0.0), torch.where(seen, k_scale.to(torch.float64), 0.0)
+    expected, limit, _ = _bounded(contract, contract.output or "fp32", queries, weights.double(), keys, factor)
+    return torch.where(inside, expected, -torch.inf).cpu(), limit.cpu()
 
 
 def _worse(

@@ -28,6 +28,18 @@ def judge(
 ) -> Judgement:
     """Compare a merge [s,h,v], [s,h] with the formula in fp64."""
     result = Judgement()
+    sides = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    expected, limit, expected_lse, limit_lse, wide = expectation(contract, **sides)
+    _compare(result, "out", "element", out.to(torch.float64), expected, limit)
+    _compare(result, "lse", "lse", lse.to(torch.float64), expected_lse, limit_lse)
+    result.survivors = _survivors(expected, limit, wide)
+    return result
+
+
+def expectation(
+    contract: Contract, *, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+    """Exact out and its budget [s,h,v], exact LSE and its budget [s,h], and the inputs, all fp64."""
     wide = [t.to(torch.float64) for t in (out_a, lse_a, out_b, lse_b)]
     expected, expected_lse = merge_lse(*wide)
     weights = [torch.where(torch.isfinite(side), (side - expected_lse).exp(), 0.0) for side in (wide[1], wide[3])]
@@ -40,14 +52,11 @@ def judge(
     # A weight may be taken relative to the merged LSE, which is rounded relative to its own size.
     finite_lse = torch.where(torch.isfinite(expected_lse), expected_lse.abs(), 0.0)
     relative = contract.exp_error + u32 * (ROUNDINGS + distance + finite_lse)
-    output = contract.output or format_of(out.dtype)
+    output = contract.output or format_of(out_a.dtype)
     limit = 2.0 * relative[..., None] * sizes
     limit = limit + half_ulp(expected.abs() + limit, output)
     limit_lse = contract.exp_error + u32 * (ROUNDINGS + 2.0 * finite_lse + distance)
-    _compare(result, "out", "element", out.to(torch.float64), expected, limit)
-    _compare(result, "lse", "lse", lse.to(torch.float64), expected_lse, limit_lse)
-    result.survivors = _survivors(expected, limit, wide)
-    return result
+    return expected, limit, expected_lse, limit_lse, wide
 
 
 def _compare(result: Judgement, output: str, check: str, observed: Tensor, expected: Tensor, limit: Tensor) -> None:

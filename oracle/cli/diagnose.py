@@ -1,0 +1,82 @@
+"""``attnoracle diagnose``: where the errors lie, which fault explains them, and at which stage they begin."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..device import settle
+from ..errors import BadInput
+from ..reports.summary import FAULT, NOTHING, WELL
+from . import options
+from .repro import CaseOrBundle, is_bundle
+from .selection import named_cases, suite_cases
+from .shrink import Sequence_
+from .terminal import check_target, console, write
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
+    from ..diagnose import Diagnosis
+
+
+def diagnose(
+    context: typer.Context,
+    case: CaseOrBundle,
+    implementation: Annotated[
+        str | None,
+        typer.Option("--implementation", "-i", metavar="NAME", help="Like dense_mha/triton, or fault:NAME."),
+    ] = None,
+    device: options.DeviceName = options.Device.auto,
+    sequence: Sequence_ = False,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Of a bundle: diagnose the outputs in it, without running the kernel.")
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Say why a kernel is wrong on a case, or what a bundle's outputs tell.
+
+    Exit code 1 if a fault was found, 0 if the kernel passes, 2 if it cannot run here.
+    """
+    from ..cause.named import named
+    from ..diagnose import diagnose as find
+    from ..reports.diagnose_report import document, report
+
+    check_target("--json", json)
+    where = settle(device)
+    with contextlib.redirect_stdout(sys.stderr):
+        if is_bundle(case):
+            from ..bundle import read
+
+            bundle = read(Path(case))
+            name, which, sequence = implementation or bundle.implementation, bundle.case, bundle.sequence
+            if stored:
+                found = _stored(bundle, where)
+            else:
+                found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
+        else:
+            (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
+            if implementation is None:
+                raise BadInput("--implementation: a case needs a kernel to run; a bundle names its own")
+            make = named(implementation, which.operator)
+            found = find(which, make, where, sequence=sequence, name=implementation)
+    write(json, lambda: document(["attnoracle", *context.obj], found))
+    report(console(stderr=json == "-"), found)
+    status = found.verdict.status if found.verdict else "FAIL"
+    raise typer.Exit(FAULT if status in ("FAIL", "ERROR") else WELL if status == "PASS" else NOTHING)
+
+
+def _stored(bundle: Bundle, device: str) -> Diagnosis:
+    from ...optimized.contract import Contract
+    from ..diagnose.diagnosis import diagnose_outputs
+
+    if not bundle.outputs:
+        raise BadInput(f"bundle {bundle.folder}: holds no outputs; leave out --stored to run the kernel")
+    try:
+        contract = Contract(**bundle.contract)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"bundle {bundle.folder}: its contract is none of this version: {error}") from None
+    return diagnose_outputs(bundle.case, contract, bundle.inputs(device), bundle.outputs)

@@ -56,6 +56,8 @@ class Contract:
     """What an index named twice in one row means."""
     index_space: Literal["physical", "request-local"] = "physical"
     """What an index counts: rows of the cache, or key positions of the request."""
+    outside_window: Literal["-inf", "undefined"] = "-inf"
+    """Scores of the indexer outside a query's window; undefined: whatever the memory held."""
     causal_alignment: Literal["bottom-right", "top-left"] = "bottom-right"
     """Which corner the causal diagonal is anchored to when a request has more keys than queries."""
     topk_order: Literal["any", "descending", "ascending"] = "any"

@@ -35,6 +35,8 @@ class Implementation:
     supports: Callable[[Facts], str | None]
     load: Callable[[], Callable[..., tuple[Any, ...]]]
     plan: Callable[[], Prepare] | None = None
+    origin: str = ""
+    """Options of a command that name it; empty: its name does, since it is shipped or installed."""
 
     def __post_init__(self) -> None:
         operator, _, backend = self.name.partition("/")

@@ -10,6 +10,7 @@ are neither likely nor impossible is tried on fresh seeds before it is given.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -21,7 +22,8 @@ from torch import Tensor
 from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
-from .config import load
+from .config import load, origin
+from .errors import Unsupported
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
@@ -85,6 +87,7 @@ def check(
             worst=tuple(found.worst),
             seconds=time.perf_counter() - started,
             device=_device_name(device),
+            origin=_origin(case, implementation),
         )
 
     try:
@@ -99,6 +102,8 @@ def check(
         judgement = _judged(case, implementation, device, draw, power=True)
     except Raised as raised:
         return verdict("ERROR", str(raised))
+    except Unsupported as reason:
+        return verdict("UNSUPPORTED", str(reason))
     if not judgement.findings and judgement.suspicions:
         again = 0
         for fresh in range(1, FRESH_SEEDS + 1):
@@ -145,7 +150,8 @@ def _judged(case: Case, implementation: Implementation, device: str, draw: Draw,
     if judgement.findings:
         return judgement
     if implementation.contract.deterministic:
-        judgement.findings += _repeats(op, first.outputs, second.outputs)
+        runs = (op.settle(arguments, run.outputs, implementation.contract) for run in (first, second))
+        judgement.findings += _repeats(op, *runs)
     numbers = op.judge(arguments, first.outputs, implementation.contract, power)
     if not implementation.contract.deterministic:
         # Two answers that may differ are two answers to judge.
@@ -166,8 +172,15 @@ def run_once(implementation: Implementation, device: torch.device, fill: Fill, a
     problems = [Finding("memory", message, True) for message in memory.damage()]
     problems += [Finding("structure", f"changed {what}", True) for what in changed]
     if isinstance(outputs, tuple):
-        outputs = tuple(t.detach().clone() if isinstance(t, Tensor) else t for t in outputs)
+        outputs = tuple(_copied(t) if isinstance(t, Tensor) else t for t in outputs)
     return Run(outputs, tuple(problems))
+
+
+def _copied(output: Tensor) -> Tensor:
+    try:
+        return output.detach().clone()
+    except RuntimeError as error:
+        raise Raised(f"an output cannot be read: {told(error)}") from error
 
 
 def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
@@ -216,6 +229,12 @@ def _repeats(op: Operator, first: tuple[Tensor, ...], second: tuple[Tensor, ...]
             message = f"{name} differs between two runs at {int(differs.sum())} of {differs.numel()} elements"
             found.append(Finding("rerun", message, True))
     return found
+
+
+def _origin(case: Case, implementation: Implementation) -> str:
+    """See ``Verdict.origin``."""
+    path = origin(case.geometry)
+    return " ".join(filter(None, (implementation.origin, f"--geometry {shlex.quote(path)}" if path else "")))
 
 
 def _device_name(device: str) -> str:

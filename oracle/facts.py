@@ -9,6 +9,7 @@ import torch
 from ..optimized.triton_runtime import interpreted
 from .case import Case
 from .geometry import Geometry
+from .inputs.options import INDEXERS
 
 
 def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
         "c": geometry.kv_lora_rank,
         "r": geometry.qk_rope_head_dim,
         "k": case.topk,
-        "i": case.heads if case.operator == "indexer_scores" else geometry.index_n_heads,
+        "i": case.heads if case.operator in INDEXERS else geometry.index_n_heads,
         "e": geometry.index_head_dim,
         "q_lens": case.q_lens,
         "k_lens": case.k_lens,

@@ -73,8 +73,15 @@ class Guarded:
     untouched: int = 0
     """First rows of the block that are no memory yet (see ``sparse_buffer``) and must not be read: no guards there."""
 
+    @property
+    def taken(self) -> bool:
+        """Whether somebody shrank the storage: then there is nothing left to read."""
+        return self.buffer.untyped_storage().nbytes() < self.buffer.numel()
+
     def damage(self) -> list[str]:
         """Where guard bytes changed, in words; empty if none did. Offsets count from the start of the tensor."""
+        if self.taken:
+            return [f"{self.name}: its memory was resized to {self.buffer.untyped_storage().nbytes()} bytes"]
         end = self.begin + self.payload
         zones = {"before the tensor": (0, self.begin), "after the tensor": (end, self.buffer.numel())}
         found = []
@@ -116,6 +123,8 @@ class Guarded:
 
         Of a sparse buffer the untouched bytes are left out, but for the words that the others begin or end in.
         """
+        if self.taken:
+            return -1
         words = self.buffer.view(torch.int64)
         total = torch.zeros((), dtype=torch.int64, device=words.device)
         for begin, stop in self._touched_words():

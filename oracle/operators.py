@@ -39,6 +39,10 @@ class Operator:
     dtypes: Callable[[Arguments, Contract], tuple[tuple[torch.dtype, ...], ...]]
     """Dtypes that each output may have."""
     judge: Judge
+    settle: Callable[[Arguments, tuple[Tensor, ...], Contract], tuple[Tensor, ...]] = lambda a, outputs, contract: (
+        outputs
+    )
+    """Outputs with what the contract leaves undefined put to the reference's value, so that two runs compare."""
 
 
 def _value_dim(a: Arguments) -> int:
@@ -134,11 +138,22 @@ def _multiplicity(indices: Tensor, rows: int, lengths: Tensor | None) -> float:
 
 
 def _indexer_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
-    return ((a["q"].shape[0], a["k"].shape[0]),)
+    width = a.get("max_seqlen_k")
+    return ((a["q"].shape[0], a["k"].shape[0] if width is None else width),)
+
+
+def _settle_scores(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> tuple[Tensor, ...]:
+    return (indexer.settled(outputs[0], contract, **a),)
 
 
 def _indexer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    return indexer.judge(outputs[0], contract, **a)
+    (scores,) = _settle_scores(a, outputs, contract)
+    return indexer.judge(scores, contract, indexer.packed(**a))
+
+
+def _paged_indexer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+    (scores,) = _settle_scores(a, outputs, contract)
+    return indexer.judge(scores, contract, indexer.paged(**a))
 
 
 def _topk(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
@@ -157,7 +172,15 @@ OPERATORS: tuple[Operator, ...] = (
     Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _dense),
     Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _masked),
     Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _sparse),
-    Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer),
+    Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer, _settle_scores),
+    Operator(
+        "paged_indexer_scores",
+        ("scores",),
+        lambda a: ((a["q"].shape[0] * a["q"].shape[1], a["max_model_len"]),),
+        _scores_dtypes,
+        _paged_indexer,
+        _settle_scores,
+    ),
     Operator(
         "topk_select",
         ("indices",),

@@ -29,7 +29,10 @@ EDGES = (0, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129)
 #: Top-k around the same tiles.
 TOPKS = (1, 2, 15, 16, 17, 33, 63, 64, 65, 100)
 HEADS = (1, 2, 3, 5, 8, 16)
-_DTYPES: dict[str, tuple[str, ...]] = {"indexer_scores": ("bf16", "fp16", "fp32", "e4m3")}
+_DTYPES: dict[str, tuple[str, ...]] = {
+    "indexer_scores": ("bf16", "fp16", "fp32", "e4m3"),
+    "paged_indexer_scores": ("e4m3",),
+}
 _PATTERNS = {"masked_mha": tuple(MASK_PATTERNS), "sparse_mqa": tuple(INDEX_PATTERNS)}
 #: Needs over 4 GiB of device memory.
 _TOO_LARGE = "hugerows"
@@ -95,6 +98,9 @@ def cases(
     pairs = draw(lengths(largest))
     if operator == "merge_lse":
         pairs = tuple((queries, queries) for queries, _ in pairs)
+    if operator == "paged_indexer_scores":
+        queries = draw(st.integers(1, 4))
+        pairs = tuple((queries, keys) for _, keys in pairs)
     chosen = draw(options(operator))
     needs_topk = operator in ("sparse_mqa", "topk_select", "masked_mha")
     return Case(

@@ -11,11 +11,13 @@ A case's seed is the suite's seed plus its place in the table, so that no two dr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ..fixtures import PATH
 from .case import LAYOUTS, Case
+from .config import load
 from .errors import unknown
+from .geometry import Geometry
 from .inputs import kinds_of
 
 
@@ -105,6 +107,26 @@ INDEXER = (
     Row(*_ragged((6, 150), (5, 80), (9, 40)), "randn", ("backwards",)),
     Row(*_ragged((9, 4), (36, 60)), "randn", heads=32),
 )
+#: fp8 alone: scales of the queries apart, compressed scores, the ends of the format, blocks of zeros.
+INDEXER_FP8 = (
+    Row(*_ragged((7, 60), (5, 90)), "randn", ("q-scale",)),
+    Row(*_ragged((6, 50), (4, 130), (1, 64)), "randn", ("compressed",)),
+    Row(*_ragged((5, 77), (9, 40)), "wide", ("compressed", "q-scale")),
+    Row(*_ragged((6, 70), (3, 40)), "randn", ("backwards", "compressed")),
+    Row(*_ragged((6, 66)), "saturated"),
+    Row(*_ragged((5, 80), (3, 30)), "zerokeys", ("q-scale",)),
+)
+#: Paged decode: next_n 1 to 4; contexts of 0, 1, a page and one more or less, and fewer keys than queries.
+PAGED = (
+    Row(*_ragged((1, 63), (1, 64), (1, 65), (1, 0), (1, 1)), dtype="e4m3"),
+    Row(*_ragged((2, 130), (2, 1), (2, 64)), "wide", ("q-scale",), dtype="e4m3"),
+    Row(*_ragged((3, 127), (3, 2), (3, 200)), "zerokeys", dtype="e4m3"),
+    Row(*_ragged((4, 129), (4, 3), (4, 128)), "grid", dtype="e4m3"),
+    Row(*_ragged((1, 90), (1, 191), (1, 30), (1, 192)), "clustered", heads=32, dtype="e4m3"),
+    Row(*_ragged((4, 70), (4, 193)), "saturated", ("q-scale",), dtype="e4m3"),
+    Row(*_ragged((2, 100), (2, 63)), "negative", heads=64, dtype="e4m3"),
+    Row(*_ragged((3, 66), (3, 0), (3, 31)), "pow2", ("poison-nan",), dtype="e4m3"),
+)
 SELECT = (
     Row(*_ragged((6, 500), (2, 40)), "randn", (), 64),
     Row(*_ragged((5, 300)), "ties", (), 33),
@@ -136,7 +158,7 @@ TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
     "topk_select": (SELECT, 1),
     "merge_lse": (MERGE, 4),
 }
-INDEXED = ("indexer_scores", "topk_select")
+INDEXED = ("indexer_scores", "paged_indexer_scores", "topk_select")
 
 
 def suite(name: str, seed: int = 0) -> tuple[Case, ...]:
@@ -155,6 +177,29 @@ def fixture_cases() -> tuple[Case, ...]:
             if text:
                 found.append(Case.parse(text))
     return tuple(found)
+
+
+def geometry_cases(name: str, geometry: str, seed: int = 0) -> tuple[Case, ...]:
+    """The batches of ``quick`` or ``full`` on any one geometry; those of ``production`` are made for their models."""
+    if name not in SUITES:
+        raise unknown("suite", name, SUITES)
+    dims = load(geometry)
+    tables = {} if name == "production" else {operator: _cut(rows, dims) for operator, (rows, _) in TABLE.items()}
+    found: list[Case] = []
+    for operator, rows in tables.items():
+        if operator not in INDEXED or dims.index_head_dim is not None:
+            heads = TABLE[operator][1]
+            found += _cases(geometry, operator, rows, heads, seed)
+    if name == "full":
+        for operator, rows in _every(geometry).items():
+            if operator not in INDEXED or dims.index_head_dim is not None:
+                found += _cases(geometry, operator, rows, 0, seed + 1000)
+    return tuple(found)
+
+
+def _cut(rows: tuple[Row, ...], dims: Geometry) -> tuple[Row, ...]:
+    """Without the kind that has no power where keys have no rotated part (see ``_every``)."""
+    return rows if dims.qk_rope_head_dim else tuple(row for row in rows if row.kind != "offset")
 
 
 def _cases(geometry: str, operator: str, rows: tuple[Row, ...], heads: int, seed: int) -> Iterator[Case]:
@@ -181,8 +226,10 @@ def _quick(seed: int) -> Iterator[Case]:
     # The NoPE model differs in the attention operators alone: cache rows of 512, no rotated part.
     yield from _cases("glm-5.3-flash", "sparse_mqa", (*SPARSE[:3], SPARSE[4]), 16, seed + 100)
     yield from _cases("glm-5.3-flash", "dense_mha", DENSE[:2], 2, seed + 100)
-    fp8 = tuple(Row(row.q, row.k, row.kind, dtype="e4m3") for row in INDEXER)
+    fp8 = tuple(replace(row, options=(), heads=0, dtype="e4m3") for row in INDEXER)
+    fp8 += tuple(replace(row, dtype="e4m3") for row in INDEXER_FP8)
     yield from _cases("glm-5.2", "indexer_scores", fp8, 8, seed + 100)
+    yield from _cases("deepseek-v3.2", "paged_indexer_scores", PAGED, 8, seed + 100)
     yield from _cases("glm-5.2", "sparse_mqa", SPARSE[4:8], 1, seed + 200)
 
 
@@ -218,6 +265,11 @@ def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
             for kind in kinds_of("indexer_scores")
             for heads, dtype in ((32, "bf16"), (64, "e4m3"))
         )
+        rows["paged_indexer_scores"] = tuple(
+            Row(*_ragged((m, 400), (m, 0), (m, 257), (m, 64), (m, 1)), kind, options, heads=heads, dtype="e4m3")
+            for kind in kinds_of("paged_indexer_scores")
+            for m, options, heads in ((1, (), 64), (4, ("q-scale",), 32))
+        )
         rows["topk_select"] = tuple(
             Row(*_ragged((9, 3000), (3, 600)), kind, (), topk, 1)
             for kind in kinds_of("topk_select")
@@ -236,6 +288,10 @@ def _production(seed: int) -> Iterator[Case]:
         yield from _cases(geometry, "masked_mha", (Row((8192,), (8192,), "randn", (), 2048, heads),), 0, seed + 5)
     yield from _cases("deepseek-v3.2", "indexer_scores", (Row((4096,), (32768,), heads=64, dtype="e4m3"),), 0, seed + 6)
     yield from _cases("glm-5.2", "indexer_scores", (Row((2048,), (8192,), heads=32, dtype="bf16"),), 0, seed + 7)
+    compressed = Row(*_ragged((2048, 16384), (2048, 4096)), "randn", ("compressed", "q-scale"), heads=64, dtype="e4m3")
+    yield from _cases("deepseek-v3.2", "indexer_scores", (compressed,), 0, seed + 10)
+    decode = Row((2,) * 128, tuple(range(8192, 8192 + 128 * 64, 64)), heads=64, dtype="e4m3")
+    yield from _cases("deepseek-v3.2", "paged_indexer_scores", (decode,), 0, seed + 11)
     for kind in ("randn", "clustered", "zeros", "ties"):
         yield from _cases("deepseek-v3.2", "topk_select", (Row((4096,), (32768,), kind, (), 2048, 1),), 0, seed + 8)
     yield from _cases("deepseek-v3.2", "merge_lse", (Row((4096,), (4096,), "wide", heads=128),), 0, seed + 9)

@@ -59,6 +59,8 @@ class Verdict:
     worst: tuple[Worst, ...] = ()
     seconds: float = 0.0
     device: str = "cpu"
+    origin: str = ""
+    """Options of a command that name the implementation and the geometry where their names alone do not."""
 
     @property
     def judged(self) -> bool:
@@ -77,4 +79,5 @@ class Verdict:
     @property
     def repro(self) -> str:
         """The exact command that runs this check again."""
-        return f"attnoracle repro '{self.case.id}' --implementation {self.implementation} --device {self.device}"
+        named = self.origin if "--impl " in self.origin else f"--implementation {self.implementation} {self.origin}"
+        return f"attnoracle repro '{self.case.id}' {named.strip()} --device {self.device}"

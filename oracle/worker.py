@@ -9,11 +9,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from multiprocessing import get_context, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .case import Case
+from .confinement import Confinement, Said, confine, context, resident
+from .guests import known
 from .verdict import Verdict
 
 Pair = tuple[Case, str]
@@ -22,18 +24,30 @@ Judge = Callable[[Case, str, str], Verdict]
 
 
 class Worker:
-    """A spawned process that judges one pair at a time.
+    """A process that judges one pair at a time.
 
-    A spawned process, not a forked one: CUDA and threads do not survive a fork.
+    A spawned one, not a fork of this one: CUDA and threads do not survive that. With a confinement it has limits, and
+    what it prints goes no further than its last words.
     """
 
-    def __init__(self, judge: Judge, device: str, threads: int) -> None:
-        context = get_context("spawn")
-        self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_work, args=(theirs, judge, device, threads))
+    def __init__(self, judge: Judge, device: str, threads: int, confinement: Confinement | None = None) -> None:
+        start = context(device, confinement is not None)
+        self._pipe, theirs = start.Pipe()
+        mouth, self._ear, self._said = None, None, None
+        if confinement is not None:
+            self._ear, mouth = start.Pipe(duplex=False)
+            self._said = Said(self._ear.fileno())
+        job = (theirs, judge, device, threads, known.snapshot(), mouth, confinement)
+        self._process = start.Process(target=_work, args=job)
         with _interrupts_held():
             self._process.start()
         theirs.close()
+        if mouth is not None:
+            mouth.close()
+        self._confinement = confinement
+        self._base = 0
+        self.serves: str | None = None
+        """Implementation of its last job."""
         self._ready = False
         self._closed = False
         self._since = 0.0
@@ -51,19 +65,26 @@ class Worker:
     @staticmethod
     def wait(workers: Iterable[Worker], patience: float | None) -> None:
         """Until one of them sends something or dies, or for ``patience`` seconds."""
-        wait([source for worker in workers for source in (worker._pipe, worker._process.sentinel)], patience)
+        wait([source for worker in workers for source in worker._sources()], patience)
+
+    def _sources(self) -> list[Any]:
+        told = [self._said] if self._said is not None and self._said.open else []
+        return [self._pipe, self._process.sentinel, *told]
 
     def assign(self, job: int, pair: Pair) -> None:
-        self.job, self._since = job, time.monotonic()
+        self.job, self._since, self.serves = job, time.monotonic(), pair[1]
         with suppress(OSError):  # it is dead, which death() will tell
             self._pipe.send(pair)
 
     def receive(self) -> Iterator[tuple[int, Verdict]]:
         """The verdicts it has sent. Raises what its check raised, as opposed to what the checked kernel raised."""
+        if self._said is not None:
+            self._said.drain()
         try:
             while not self._closed and self._pipe.poll():
                 kind, value = self._pipe.recv()
-                self._ready = True
+                if not self._ready:
+                    self._ready, self._base = True, resident(self._process.pid)
                 if kind == "raised":
                     raise value
                 if kind == "verdict" and self.job is not None:
@@ -76,11 +97,31 @@ class Worker:
         """How it ended; None while it lives. Raises RuntimeError if it never got as far as its first job."""
         if not self._closed and self._process.is_alive():
             return None
+        self._process.join(1.0)
+        silent, words = self._process.is_alive(), self._last_words()
         self.bury()
-        told = f"worker died: {_ending(self._process.exitcode)}"
+        told = "worker closed its connection" if silent else f"worker died: {_ending(self._process.exitcode)}"
+        told += words
         if not self._ready:
             raise RuntimeError(f"a worker process did not start: {told}")
         return told
+
+    def excess(self) -> str | None:
+        """What it holds above its memory limit, in words; None below it."""
+        if self._confinement is None or self.job is None:
+            return None
+        held = resident(self._process.pid) - self._base
+        if held <= self._confinement.memory:
+            return None
+        allowed = self._confinement.memory / 2**30
+        return f"took {held / 2**30:.2f} GiB of memory, allowed are {allowed:.2f}; worker stopped"
+
+    def _last_words(self) -> str:
+        if self._said is None:
+            return ""
+        self._said.drain()
+        line = self._said.last_line()
+        return f"; its last words: {line}" if line else ""
 
     def dismiss(self) -> None:
         """Let it go: at once if it is at work, by itself if it is idle."""
@@ -91,10 +132,14 @@ class Worker:
 
     def bury(self, patience: float = 5.0) -> None:
         """Wait until it has ended, and end it if that takes longer."""
-        self._process.join(patience)
+        if patience > 0.0:
+            self._process.join(patience)
         if self._process.is_alive():
             self._process.kill()
             self._process.join()
+        if self._ear is not None and self._closed:
+            self._ear.close()
+            self._ear = self._said = None
 
 
 def _ending(code: int | None) -> str:
@@ -119,14 +164,28 @@ def _interrupts_held() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _work(pipe: Connection, judge: Judge, device: str, threads: int) -> None:
+def _work(
+    pipe: Connection,
+    judge: Judge,
+    device: str,
+    threads: int,
+    guests: known.Guests,
+    mouth: Connection | None,
+    confinement: Confinement | None,
+) -> None:
     """The worker's side: one verdict a message, until the parent closes the pipe."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a kernel prints must not get between the lines of a report on stdout.
+    if mouth is not None:
+        os.dup2(mouth.fileno(), 2)
+        mouth.close()
     os.dup2(2, 1)
+    if confinement is not None:
+        confine(confinement, device)
     import torch
 
     torch.set_num_threads(threads)
+    known.adopt(guests)
     with suppress(EOFError, ConnectionError):
         pipe.send(("ready", None))
         while True:

@@ -12,6 +12,7 @@ Dimension letters, used in every shape of the project::
     d  query/key head dim                      i  indexer heads
     v  value head dim                          e  indexer head dim
     n  rows of a cache                         b  requests
+    p  pages of a cache                        m  queries of each request (next_n)
 
 Ragged batches are packed; ``cu_q`` and ``cu_k`` are int32 prefix sums [b+1]. Every attention operator returns
 ``(out, lse)`` with ``lse`` the natural logarithm of the softmax denominator. A query with no key has
@@ -31,6 +32,7 @@ from .indexer_scores import indexer_chunks, indexer_scores
 from .masked_mha import masked_chunks, masked_mha
 from .merge_lse import merge_lse
 from .mla import absorb_query, project_output, softmax_scale, split_kv_b, up_project
+from .paged_indexer_scores import paged_indexer_scores
 from .quantize import quantize
 from .rope import Yarn, rope_frequencies, rope_tables, rotate_halves, rotate_interleaved, yarn_mscale
 from .softmax import attend, attend_all, probabilities, weighted_sum
@@ -57,6 +59,7 @@ __all__ = [
     "masked_chunks",
     "masked_mha",
     "merge_lse",
+    "paged_indexer_scores",
     "probabilities",
     "project_output",
     "quantize",

@@ -33,6 +33,15 @@ def require_integers(**tensors: Tensor) -> None:
             raise ValueError(f"{name}: expected integers of 16 bits or more, got {tensor.dtype}")
 
 
+def require_scales(**tensors: Tensor) -> None:
+    """Raises ValueError for a tensor that holds a scale which is zero, negative or not finite."""
+    for name, tensor in tensors.items():
+        wrong = ~((tensor > 0) & tensor.isfinite())
+        if bool(wrong.any()):
+            place = wrong.nonzero()[0].tolist()
+            raise ValueError(f"{name}: expected finite scales above 0, got {tensor[tuple(place)].item()} at {place}")
+
+
 def request_slices(name: str, cu: Tensor, tokens: int) -> list[slice]:
     """The packed rows of each request from prefix sums [b+1]; one copy to the host."""
     require_integers(**{name: cu})

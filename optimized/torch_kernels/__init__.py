@@ -57,6 +57,9 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("masked_mha/flex", _FLEX, support.flex, _load_flex),
     Implementation("sparse_mqa/gather", _ROUNDED, support.rounded_attention, partial(_load, "gather", "sparse_mqa")),
     Implementation("indexer_scores/torch", _SCORES, support.indexer, partial(_load, "indexer", "indexer_scores")),
+    Implementation(
+        "paged_indexer_scores/torch", _SCORES, support.paged_indexer, partial(_load, "indexer", "paged_indexer_scores")
+    ),
     Implementation("topk_select/torch", _TOPK, support.anything, partial(_load, "topk", "topk_select")),
     Implementation("topk_select/sort", _TOPK_SORTED, support.anything, partial(_load, "topk", "sorted_select")),
     Implementation("merge_lse/torch", _MERGE, support.attention, partial(_load, "merge", "merge_lse")),

@@ -26,6 +26,10 @@ def indexer(facts: Facts) -> str | None:
     return dtypes(facts, "bf16", "fp16", "fp32", "e4m3")
 
 
+def paged_indexer(facts: Facts) -> str | None:
+    return dtypes(facts, "e4m3")
+
+
 def anything(_facts: Facts) -> str | None:
     return None
 

@@ -1,4 +1,4 @@
-"""Portable Triton kernels of six operators: compiled on a GPU, interpreted on a CPU, from one source.
+"""Portable Triton kernels of seven operators: compiled on a GPU, interpreted on a CPU, from one source.
 
 Importing this package imports no Triton; ``Implementation.load`` does, after ``triton_runtime.prepare()``.
 """
@@ -91,6 +91,11 @@ def _supports_indexer(facts: Facts) -> str | None:
     return _fits(facts, _INDEXER_DTYPES, lambda itemsize, room: launch.indexer(e, itemsize, room))
 
 
+def _supports_paged_indexer(facts: Facts) -> str | None:
+    i, e = padded(facts["i"]), padded(facts["e"])
+    return _fits(facts, ("e4m3",), lambda itemsize, room: launch.paged_indexer(i, e, room))
+
+
 def _supports_merge(facts: Facts) -> str | None:
     v = padded(facts["v"])
     return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.merge(v, room))
@@ -101,6 +106,9 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("masked_mha/triton", _ATTENTION, _supports_mha, partial(_load, "masked_mha")),
     Implementation("sparse_mqa/triton", _ATTENTION, _supports_mqa, partial(_load, "sparse_mqa")),
     Implementation("indexer_scores/triton", _SCORES, _supports_indexer, partial(_load, "indexer_scores")),
+    Implementation(
+        "paged_indexer_scores/triton", _SCORES, _supports_paged_indexer, partial(_load, "paged_indexer_scores")
+    ),
     Implementation("topk_select/triton", _TOPK, _machine, partial(_load, "topk_select")),
     Implementation("merge_lse/triton", _MERGE, _supports_merge, partial(_load, "merge_lse")),
 )

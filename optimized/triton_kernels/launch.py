@@ -73,6 +73,10 @@ _INDEXER = (
 )
 _INDEXER_INTERPRETED = (Launch(64, 256, 4, 1),)
 
+#: Heads are rows here; a program visits every query of its request with the same keys.
+_PAGED_INDEXER = (Launch(64, 128, 4, 2), Launch(64, 64, 4, 1), Launch(64, 32, 4, 1))
+_PAGED_INDEXER_INTERPRETED = (Launch(64, 256, 4, 1),)
+
 
 def dense(d: int, v: int, itemsize: int, room: int | None) -> Launch:
     """Query rows and keys (a multiple of 32) of one step of dense_mha and masked_mha, for padded dims d and v."""
@@ -108,6 +112,16 @@ def indexer(e: int, itemsize: int, room: int | None) -> Launch:
         return itemsize * e * (launch.columns + launch.stages * launch.rows)
 
     return _first(_INDEXER_INTERPRETED if room is None else _INDEXER, shared, room, f"indexer head dim {e}")
+
+
+def paged_indexer(i: int, e: int, room: int | None) -> Launch:
+    """Keys of one program of paged_indexer_scores, for padded indexer heads and head dim; values are fp16 by then."""
+
+    def shared(launch: Launch) -> int:
+        return 2 * e * (launch.columns + launch.stages * i)
+
+    table = _PAGED_INDEXER_INTERPRETED if room is None else _PAGED_INDEXER
+    return _first(table, shared, room, f"indexer heads and head dim {i}x{e}")
 
 
 def topk(t: int) -> Launch:

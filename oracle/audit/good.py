@@ -26,7 +26,7 @@ _CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "simulated-16x128": {"block_q": 16, "block_k": 128},
 }
 _TILED = ("dense_mha", "masked_mha", "sparse_mqa")
-_UNTILED = ("indexer_scores", "topk_select", "merge_lse")
+_UNTILED = ("indexer_scores", "paged_indexer_scores", "topk_select", "merge_lse")
 
 
 @cache

@@ -10,6 +10,7 @@ from typing import Any
 
 from ..environment import commit, version
 from ..errors import BadInput
+from ..journal import whole_lines
 from ..verdict import Verdict
 from .plan import Job, Settings
 from .result import Outcome
@@ -31,7 +32,7 @@ class Journal:
         head = {"schema": SCHEMA, "attnoracle": version(), "git": commit(), "seed": settings.seed}
         head["device"] = settings.device
         try:
-            text = _whole_lines(Path(path))
+            text = whole_lines(Path(path))
             self.outcomes = _parsed(path, text, head) if text else {}
             self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 -- closed by __exit__
         except OSError as error:
@@ -61,18 +62,6 @@ class Journal:
         if self._file is not None:
             self._file.write(json.dumps(record) + "\n")
             self._file.flush()
-
-
-def _whole_lines(path: Path) -> str:
-    """The lines of the file that have an end, empty if there is none; one that was cut off is taken out of it."""
-    if not path.exists():
-        return ""
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data) and whole:
-        with path.open("r+b") as file:
-            file.truncate(len(whole))
-    return whole.decode(errors="replace") if whole or not data else data.decode(errors="replace")
 
 
 def _parsed(path: str, text: str, head: dict[str, Any]) -> dict[str, Outcome]:

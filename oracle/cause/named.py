@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ...optimized.implementation import Implementation
-from ..errors import BadInput, unknown
+from ..errors import BadInput
+from ..guests import known
 
 #: Marks the name of a fault of the catalogue.
 FAULT = "fault:"
@@ -15,7 +16,7 @@ Make = Callable[[], Implementation]
 
 
 def named(name: str, operator: str) -> Make:
-    """``<operator>/<backend>`` of the catalogue, or ``fault:NAME``.
+    """``<operator>/<backend>`` known by name, or ``fault:NAME``.
 
     Raises BadInput for an unknown name, with the nearest, and for one of another operator.
     """
@@ -26,11 +27,7 @@ def named(name: str, operator: str) -> Make:
         if faulty.operator != operator:
             raise BadInput(f"{name}: planted in {faulty.operator}, but the case is one of {operator}")
         return faulty.implementation
-    from ...optimized.catalogue import IMPLEMENTATIONS
-
-    by_name = {one.name: one for one in IMPLEMENTATIONS}
-    if name not in by_name:
-        raise unknown("implementation", name, by_name)
-    if by_name[name].operator != operator:
-        raise BadInput(f"{name} is an implementation of {by_name[name].operator}, but the case is one of {operator}")
-    return lambda: by_name[name]
+    found = known.find(name)
+    if found.operator != operator:
+        raise BadInput(f"{name} is an implementation of {found.operator}, but the case is one of {operator}")
+    return lambda: found

@@ -20,7 +20,7 @@ from .replay import replay
 from .repro import repro
 from .route import route
 from .shrink import shrink
-from .terminal import PipeClosed, close_stdout, say
+from .terminal import PipeClosed, close_stdout, open_streams, say
 
 #: What a shell reports for a program that a closed pipe ended.
 _PIPE_CLOSED = 141
@@ -62,6 +62,7 @@ def _options(
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit code and never raises but for a bug of the caller."""
     given = list(sys.argv[1:] if arguments is None else arguments)
+    open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")

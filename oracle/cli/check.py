@@ -5,10 +5,11 @@ from __future__ import annotations
 import typer
 
 from ..case import Case
+from ..confinement import TIMEOUT, Confinement
 from ..device import settle
 from ..errors import BadInput
 from ..pool import Pool, default_jobs
-from . import options
+from . import guests, options
 from .judging import Documents, judge
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
@@ -21,12 +22,18 @@ def check(
     context: typer.Context,
     operator: options.Operators = None,
     implementation: options.Implementations = None,
+    impl: guests.Impl = None,
+    contract: guests.Contract = None,
+    adapter: guests.Adapter = None,
     geometry: options.Geometries = None,
     suite: options.SuiteName = options.Suite.quick,
     case: options.CaseIds = None,
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
     timeout: options.Timeout = None,
+    isolate: options.Isolate = False,
+    memory: options.Memory = None,
+    resume: options.Resume = None,
     seed: options.Seed = 0,
     json: options.Json = None,
     junit: options.JUnit = None,
@@ -34,21 +41,29 @@ def check(
     quiet: options.Quiet = False,
 ) -> None:
     """Check implementations against the references."""
-    if json == "-" and junit == "-":
-        raise BadInput("--json - and --junit -: stdout takes one document; name a file for the other")
+    if memory is not None and not isolate:
+        raise BadInput(f"--memory {memory:g}: goes with --isolate")
+    limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
     documents = Documents(json, junit)
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
-    candidates = implementations(implementation or (), operator or (), but=slow)
+    geometry = guests.geometries(geometry)
+    brought = guests.Brought.of(impl, operator, contract, adapter)
+    where = settle(device) if brought or not list_ else ""
+    mine = brought.admitted() if brought else ()
+    wanted = [*(implementation or ()), *(one.name for one in mine)]
+    candidates = implementations(wanted, operator or (), but=slow)
     if list_:
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
-    where = settle(device)
-    with Pool(jobs=jobs or default_jobs(where), device=where, timeout=timeout) as pool:
+    jobs = jobs or default_jobs(where)
+    confinement = Confinement.of(memory, jobs) if isolate else None
+    with Pool(jobs=jobs, device=where, timeout=limit, confinement=confinement) as pool:
         if not case:
             pool.start()
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
-        verdicts, summary = judge(pool, pairs, quiet=quiet)
+        settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
+        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings)
     documents.write(["attnoracle", *context.obj], summary, verdicts)
     from ..reports.table import report
 

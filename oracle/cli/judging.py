@@ -2,38 +2,54 @@
 
 from __future__ import annotations
 
-import contextlib
-import sys
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
 
+from ..errors import BadInput
 from ..pool import Pool
 from ..reports.progress import progress
 from ..reports.summary import Summary
 from ..verdict import Verdict
 from ..worker import Pair
-from .terminal import check_target, console, write
+from .terminal import check_target, clean_stdout, console, write
 
 
 @dataclass(frozen=True, slots=True)
 class Documents:
-    """Files to write besides what people read."""
+    """Files to write besides what people read; ``-`` is stdout."""
 
     json: str | None
     junit: str | None = None
+    markdown: str | None = None
+    html: str | None = None
 
     def __post_init__(self) -> None:
-        check_target("--json", self.json)
-        check_target("--junit", self.junit)
+        taken: dict[str, str] = {}
+        for field in fields(self):
+            option, target = f"--{field.name}", getattr(self, field.name)
+            if target is None:
+                continue
+            check_target(option, target)
+            if target != "-":
+                # A kernel may change the folder that a relative path starts from.
+                target = str(Path(target).absolute())
+                object.__setattr__(self, field.name, target)
+            place = target if target == "-" else str(Path(target).resolve())
+            if place in taken:
+                what = "stdout takes one document" if target == "-" else "one file takes one document"
+                raise BadInput(f"{taken[place]} and {option} both go to {target}: {what}; name another for one of them")
+            taken[place] = option
 
     @property
     def owns_stdout(self) -> bool:
         """Whether stdout carries a document, so that people read stderr."""
-        return self.json == "-" or self.junit == "-"
+        return any(getattr(self, field.name) == "-" for field in fields(self))
 
     def write(self, command: Sequence[str], summary: Summary, verdicts: Sequence[Verdict]) -> None:
-        if self.json is None and self.junit is None:
+        if all(getattr(self, field.name) is None for field in fields(self)):
             return
         from ..environment import environment
         from ..reports.json_report import check_document, dumps
@@ -44,10 +60,29 @@ class Documents:
         write(self.junit, lambda: junit(verdicts, facts))
 
 
-def judge(pool: Pool, pairs: Sequence[Pair], *, quiet: bool) -> tuple[list[Verdict], Summary]:
-    """Verdicts in the order of the pairs, with progress on stderr meanwhile."""
+def judge(
+    pool: Pool,
+    pairs: Sequence[Pair],
+    *,
+    quiet: bool,
+    resume: str | None = None,
+    settings: Mapping[str, Any] | None = None,
+) -> tuple[list[Verdict], Summary]:
+    """Verdicts in the order of the pairs, with progress on stderr meanwhile.
+
+    ``resume`` is a file that keeps every verdict as it comes; what it holds already is not run again.
+    """
+    from ..journal import Journal
+
     started = time.monotonic()
-    # A kernel that prints must not get between the lines of a document.
-    with progress(console(stderr=True), len(pairs), quiet=quiet) as advance, contextlib.redirect_stdout(sys.stderr):
-        verdicts = pool.run(pairs, on_result=lambda i, verdict: None, on_done=advance)
+    with Journal(resume, settings or {}) as journal:
+        left = [pair for pair in pairs if pair not in journal.verdicts]
+        with progress(console(stderr=True), len(left), quiet=quiet) as advance, clean_stdout():
+
+            def done(verdict: Verdict) -> None:
+                journal.add(verdict)
+                advance(verdict)
+
+            pool.run(left, on_result=lambda i, verdict: None, on_done=done)
+        verdicts = [journal.verdicts[pair] for pair in pairs]
     return verdicts, Summary.of(verdicts, time.monotonic() - started)

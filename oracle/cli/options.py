@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from enum import StrEnum
 from typing import Annotated
 
 import typer
+
+from ..errors import BadInput
 
 
 class Suite(StrEnum):
@@ -28,7 +31,8 @@ Implementations = Annotated[
     typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'. Repeatable. [default: all]"),
 ]
 Geometries = Annotated[
-    list[str] | None, typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*'. Repeatable.")
+    list[str] | None,
+    typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*', or a config.json. Repeatable."),
 ]
 SuiteName = Annotated[Suite, typer.Option("--suite", help="Which cases.")]
 CaseIds = Annotated[
@@ -44,8 +48,25 @@ Timeout = Annotated[
     float | None,
     typer.Option("--timeout", min=0.001, metavar="SECONDS", help="For one check; a longer one is an ERROR."),
 ]
+Isolate = Annotated[
+    bool, typer.Option("--isolate", help="A process for each implementation, with limits: a crash costs one verdict.")
+]
+Memory = Annotated[
+    float | None,
+    typer.Option("--memory", metavar="GIB", min=0.01, help="For one worker of --isolate. [default: 80% / jobs]"),
+]
+Resume = Annotated[
+    str | None, typer.Option("--resume", metavar="FILE", help="Keep verdicts here; go on from it if it exists.")
+]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the suite.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is stdout.")]
 JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML; - is stdout.")]
 List = Annotated[bool, typer.Option("--list", help="Print the ids of the cases and stop.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only failures and the last line.")]
+
+
+def seconds(value: float | None) -> float | None:
+    """A time limit. Raises BadInput for NaN; ``inf`` is a limit that is never reached."""
+    if value is not None and math.isnan(value):
+        raise BadInput("--timeout nan: expected seconds")
+    return value

@@ -15,7 +15,7 @@ from ..errors import BadInput
 from ..pool import Pool
 from ..reports.summary import FAULT, NOTHING, WELL
 from ..reports.table import closing, print_block
-from . import options
+from . import guests, options
 from .judging import Documents, judge
 from .selection import implementations, named_cases, pair, suite_cases
 from .terminal import console, write
@@ -27,6 +27,11 @@ def repro(
     context: typer.Context,
     case: CaseOrBundle,
     implementation: options.Implementations = None,
+    impl: guests.Impl = None,
+    operator: options.Operators = None,
+    contract: guests.Contract = None,
+    adapter: guests.Adapter = None,
+    geometry: options.Geometries = None,
     device: options.DeviceName = options.Device.auto,
     json: options.Json = None,
 ) -> None:
@@ -38,9 +43,13 @@ def repro(
     command = ["attnoracle", *context.obj]
     if is_bundle(case):
         raise typer.Exit(_bundle(Path(case), implementation or (), settle(device), documents, command))
+    guests.geometries(geometry)
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
-    pairs = pair(cases, implementations(implementation or ()))
-    with Pool(jobs=1, device=settle(device)) as pool:
+    brought = guests.Brought.of(impl, operator or [cases[0].operator], contract, adapter)
+    where = settle(device)
+    mine = brought.admitted() if brought else ()
+    pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
+    with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)
     documents.write(command, summary, verdicts)
     screen = console(stderr=documents.owns_stdout)

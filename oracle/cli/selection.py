@@ -10,31 +10,40 @@ from ...optimized.implementation import Implementation
 from ..case import Case
 from ..config import names
 from ..errors import BadInput, unknown
+from ..guests import known
 from ..worker import Pair
 
 
 def implementations(
     patterns: Sequence[str], operators: Sequence[str] = (), *, but: Sequence[str] = ()
 ) -> tuple[Implementation, ...]:
-    """Those of the catalogue that match any of the patterns and belong to these operators.
+    """Those known by name that match any of the patterns and belong to these operators.
 
     Without a pattern all of them, except those named in ``but``.
     """
-    from ...optimized.catalogue import IMPLEMENTATIONS
-
-    wanted = _matching("implementation", patterns, [candidate.name for candidate in IMPLEMENTATIONS])
+    wanted = _matching("implementation", patterns, known.names())
     if not patterns:
         wanted -= set(but)
-    of = _matching("operator", operators, sorted({candidate.operator for candidate in IMPLEMENTATIONS}))
-    return tuple(one for one in IMPLEMENTATIONS if one.name in wanted and one.operator in of)
+    of = _matching("operator", operators, sorted({name.partition("/")[0] for name in known.names()}))
+    return known.every([name for name in wanted if name.partition("/")[0] in of])
 
 
 def suite_cases(suite: str, seed: int, geometries: Sequence[str]) -> tuple[Case, ...]:
-    """Cases of a suite and the shipped failing cases, each once, in order, of the matching geometries."""
+    """Cases of a suite and the shipped failing cases, each once, in order, of the matching geometries.
+
+    A geometry that is named in full and that the suite leaves out gets the suite's batches of its own.
+    """
     from ..suites import fixture_cases
     from ..suites import suite as make
 
-    return among(tuple(dict.fromkeys((*make(suite, seed), *fixture_cases()))), geometries)
+    cases = tuple(dict.fromkeys((*make(suite, seed), *fixture_cases())))
+    found = among(cases, geometries)
+    extra = [name for name in dict.fromkeys(geometries) if name in names() and all(c.geometry != name for c in found)]
+    if extra:
+        from ..suites import geometry_cases
+
+        found += tuple(case for name in extra for case in geometry_cases(suite, name, seed))
+    return found
 
 
 def among(cases: Iterable[Case], geometries: Sequence[str]) -> tuple[Case, ...]:
@@ -60,15 +69,13 @@ def pair(cases: Iterable[Case], candidates: Sequence[Implementation]) -> list[Pa
 
 
 def _named(text: str, suggestions: Callable[[], Sequence[Case]]) -> Case:
-    from ...optimized.catalogue import IMPLEMENTATIONS
-
     try:
         case = Case.parse(text)
     except BadInput as error:
         near = difflib.get_close_matches(text, [case.id for case in suggestions()], n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else "; attnoracle check --list shows ids"
         raise BadInput(f"{error}{hint}") from None
-    operators = {one.operator for one in IMPLEMENTATIONS}
+    operators = {name.partition("/")[0] for name in known.names()}
     if case.operator not in operators:
         raise unknown("operator", case.operator, operators)
     if case.geometry not in names():

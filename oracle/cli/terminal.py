@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, redirect_stdout, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -47,6 +49,42 @@ def close_stdout() -> None:
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, target)
     os.close(nowhere)
+
+
+def open_streams() -> None:
+    """Give a process that was started without stdin, stdout or stderr (``>&-``) ones that lead nowhere.
+
+    Otherwise the next file it opened would get the number of the missing one, and what is printed would land in it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115 -- stays open
+
+
+@contextmanager
+def clean_stdout() -> Iterator[None]:
+    """What a kernel writes to stdout, by print or by descriptor, goes to stderr: it must not get into a document."""
+    sys.stdout.flush()
+    try:
+        real = sys.stdout.fileno() == 1
+    except (OSError, ValueError):
+        real = False
+    kept = os.dup(1) if real else None
+    if real:
+        os.dup2(2, 1)
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        if kept is not None:
+            with suppress(OSError, AttributeError, TypeError):
+                ctypes.CDLL(None).fflush(None)  # what printf still holds
+            os.dup2(kept, 1)
+            os.close(kept)
 
 
 def check_target(option: str, target: str | None) -> None:

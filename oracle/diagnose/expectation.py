@@ -23,9 +23,11 @@ from ..judge.bounds import FALSE_ALARM, SHARES, deviations
 from ..judge.budget import budget
 from ..judge.formats import SMALLEST_SUBNORMAL, format_of
 from ..judge.moments import moments
+from ..operators import operator as by_name
 
 Arguments = Mapping[str, Any]
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
+INDEXERS = ("indexer_scores", "paged_indexer_scores")
 _LIMIT = 2**22
 
 
@@ -58,8 +60,10 @@ def expectation(operator: str, a: Arguments, contract: Contract) -> Expectation:
     """The exact answer and the budget of one call."""
     if operator in ATTENTION:
         return _attention(operator, a, contract)
-    if operator == "indexer_scores":
-        exact, allowed = indexer.expectation(contract, **a)
+    if operator in INDEXERS:
+        blocks = (indexer.packed if operator == "indexer_scores" else indexer.paged)(**a)
+        (shape,) = by_name(operator).shapes(a)
+        exact, allowed = indexer.expectation(contract, blocks, shape)
         return Expectation({"scores": exact}, {"scores": allowed})
     if operator == "merge_lse":
         exact, allowed, lse, lse_allowed = merge.expectation(contract, **a)[:4]

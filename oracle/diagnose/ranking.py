@@ -39,6 +39,7 @@ CERTAIN = 2e-3
 _FAMILIES: dict[str, tuple[tuple[Family, ...], tuple[Family, ...]]] = {
     **dict.fromkeys(ATTENTION, ((scale, lse, lse_parts, gain, sink, moved, constant), (keys, softcap, formats))),
     "indexer_scores": ((indexer, gain, constant, formats), ()),
+    "paged_indexer_scores": ((gain, constant), ()),
     "topk_select": ((selection, formats), ()),
     "merge_lse": ((merge, lse, lse_parts, gain, moved, constant, formats), ()),
 }

@@ -57,6 +57,11 @@ def _indexer_linear(seen: Observation) -> Iterator[Hypothesis]:
     if got is None or got.shape != exact.shape:
         return
     a = seen.arguments
+    if a.get("max_seqlen_k") is not None:
+        return  # compressed rows have other columns than the keys
+    weights = a["weights"].cpu().double()
+    if a.get("q_scale") is not None:
+        weights = weights * a["q_scale"].cpu().double()
     q, k = (x.detach().cpu().float().double() for x in (a["q"], a["k"]))
     inside = torch.isfinite(exact) & torch.isfinite(got)
     if not bool(inside.any()):
@@ -64,8 +69,8 @@ def _indexer_linear(seen: Observation) -> Iterator[Hypothesis]:
     k = torch.where(inside.any(0)[:, None], k, 0.0)
     factor = torch.where(inside.any(0), a["k_scale"].cpu().double(), 0.0)
     products = torch.einsum("sie,te->sit", q, k)
-    weighted = a["weights"].cpu().double()[..., None] * products.clamp_min(0.0) * factor
-    negative = (a["weights"].cpu().double()[..., None] * products.clamp_max(0.0) * factor).sum(1)
+    weighted = weights[..., None] * products.clamp_min(0.0) * factor
+    negative = (weights[..., None] * products.clamp_max(0.0) * factor).sum(1)
     missing = torch.where(inside, got - exact, 0.0)
     size = float((negative[inside] ** 2).sum())
     if size > 0:

@@ -10,7 +10,7 @@ from scipy.optimize import minimize_scalar
 from torch import Tensor
 
 from ..faults.simulated import simulated
-from .expectation import ATTENTION
+from .expectation import ATTENTION, INDEXERS
 from .hypothesis import Hypothesis, Stage
 from .model import Piece, pieces
 from .observation import Observation
@@ -132,7 +132,7 @@ def _largest(seen: Observation) -> Tensor | None:
 
 def gain(seen: Observation) -> Iterator[Hypothesis]:
     """The output, or the scores, multiplied by a constant."""
-    name = "scores" if seen.operator == "indexer_scores" else "out"
+    name = "scores" if seen.operator in INDEXERS else "out"
     exact, got = seen.expected.exact.get(name), seen.answer.get(name)
     if exact is None or got is None or got.shape != exact.shape:
         return

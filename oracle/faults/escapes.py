@@ -20,6 +20,7 @@ from ...reference.dense_mha import dense_mha
 from ...reference.indexer_scores import indexer_scores
 from ...reference.masked_mha import masked_mha
 from ...reference.merge_lse import merge_lse
+from ...reference.paged_indexer_scores import paged_indexer_scores
 from ...reference.sparse_mqa import sparse_mqa
 from ...reference.topk_select import topk_select
 from ..case import Case
@@ -37,6 +38,7 @@ REFERENCES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "masked_mha": masked_mha,
     "sparse_mqa": sparse_mqa,
     "indexer_scores": indexer_scores,
+    "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
 }
@@ -52,6 +54,7 @@ CASES: dict[str, Case] = {
     "masked_mha": _case("masked_mha", (20, 1, 12), (150, 40, 12), 2, topk=32),
     "sparse_mqa": _case("sparse_mqa", (20, 1, 4), (200, 40, 30), 8, topk=96),
     "indexer_scores": _case("indexer_scores", (20, 1, 12), (70, 40, 12), 8),
+    "paged_indexer_scores": replace(_case("paged_indexer_scores", (3, 3, 3), (70, 130, 12), 8), dtype="e4m3"),
     "topk_select": _case("topk_select", (20, 1, 4), (150, 40, 30), 1, topk=33),
     "merge_lse": _case("merge_lse", (24,), (24,), 4),
 }
@@ -75,16 +78,12 @@ def cases_for(fault: Fault) -> tuple[Case, ...]:
     kinds = ("randn", "small") if fault.operator in ATTENTION else ("randn",)
     dtype, heads = fields.get("dtype", case.dtype), int(fields.get("heads", case.heads))
     layout = fields.get("layout", case.layout)
-    return tuple(
-        replace(case, options=options, dtype=dtype, heads=heads, kind=kind, layout=layout) for kind in kinds
-    )
+    return tuple(replace(case, options=options, dtype=dtype, heads=heads, kind=kind, layout=layout) for kind in kinds)
 
 
 def doubled(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs with floating-point tensors in fp64, copied."""
-    return {
-        name: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for name, x in inputs.items()
-    }
+    return {name: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for name, x in inputs.items()}
 
 
 def outputs_of(kernel: Callable[..., tuple[Any, ...]], inputs: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -12,9 +12,11 @@ from ..geometry import Geometry
 from .batch import batch_of
 from .cache import sparse_mqa
 from .dense import dense_mha, masked_mha
+from .index_pages import paged_indexer_scores
 from .options import check
 from .ranking import indexer_scores, merge_lse, topk_select
 from .site import Site
+from .size import require_room
 from .tensors import Inputs
 
 _BUILDERS: dict[str, Callable[[Site], dict[str, object]]] = {
@@ -22,6 +24,7 @@ _BUILDERS: dict[str, Callable[[Site], dict[str, object]]] = {
     "masked_mha": masked_mha,
     "sparse_mqa": sparse_mqa,
     "indexer_scores": indexer_scores,
+    "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
 }
@@ -34,6 +37,7 @@ def make(case: Case, geometry: Geometry, device: torch.device | str = "cpu") -> 
     needed, a geometry without an indexer) and Unsupported for one that this device cannot hold.
     """
     check(case, geometry)
+    require_room(case, geometry, torch.device(device))
     arena = Arena(case.layout, device)
     options = _BUILDERS[case.operator](Site(case, geometry, batch_of(case, arena.device), arena))
     return Inputs(case, geometry, {name: guarded.tensor for name, guarded in arena.tensors.items()}, options, arena)

@@ -33,6 +33,8 @@ INDEXER: dict[str, str] = {
     "grid": "small integers and power-of-two scales: exact scores, many exact ties",
     "wide": "q*8, scales over 2**-6..2**6: overflow of low-precision scores, a scale applied inside the sum",
     "pow2": "randn with power-of-two key scales, as ue8m0 quantisers write",
+    "saturated": "every value is 448 or -448, the ends of e4m3: products overflow an fp16 accumulator",
+    "zerokeys": "every third key is a block of zeros with the least scale of a quantiser: scales in the wrong place",
 }
 
 TOPK: dict[str, str] = {
@@ -58,6 +60,7 @@ KINDS: dict[str, dict[str, str]] = {
     "masked_mha": ATTENTION,
     "sparse_mqa": ATTENTION,
     "indexer_scores": INDEXER,
+    "paged_indexer_scores": INDEXER,
     "topk_select": TOPK,
     "merge_lse": MERGE,
 }

@@ -15,6 +15,7 @@ from .poison import POISONS
 _POISON = {f"poison-{name}": f"what does not matter holds {name} values" for name in POISONS}
 _NONCAUSAL = {"noncausal": "every query may see every key of its request"}
 _BACKWARDS = {"backwards": "windows run from the last key to the first: a tile's last row does not reach furthest"}
+_Q_SCALE = {"q-scale": "scales of the queries are an argument of their own, not folded into the weights"}
 _EMPTY = {"empty-rows": "some queries, the first of each request among them, are given no key"}
 
 OPTIONS: dict[str, dict[str, str]] = {
@@ -30,11 +31,23 @@ OPTIONS: dict[str, dict[str, str]] = {
         "hugerows": "the rows in use lie past element 2**31 of the cache (over 4 GiB; on a CPU of addresses only)",
         **_POISON,
     },
-    "indexer_scores": {**_BACKWARDS, **_POISON},
+    "indexer_scores": {
+        **_BACKWARDS,
+        **_Q_SCALE,
+        "compressed": "scores are compressed: a row starts at its own first key, with max_seqlen_k columns",
+        **_POISON,
+    },
+    "paged_indexer_scores": {
+        **_Q_SCALE,
+        "hugerows": "the pages in use lie past byte 2**31 of the cache (on a CPU these are addresses only)",
+        **_POISON,
+    },
     "topk_select": {**_BACKWARDS, **_POISON},
     "merge_lse": {},
 }
 _PATTERNS = {"sparse_mqa": INDEX_PATTERNS, "masked_mha": MASK_PATTERNS}
+#: Operators whose heads are those of the indexer.
+INDEXERS = ("indexer_scores", "paged_indexer_scores")
 _NEEDS_NO_TOPK = ("dense-mask", "blocks")
 
 
@@ -67,7 +80,16 @@ def check(case: Case, geometry: Geometry) -> None:
     )
     if selects and case.topk < 1:
         raise BadInput(f"case {case.id}: {case.operator} selects keys; expected a top-k of at least 1, got 0")
-    if case.operator == "indexer_scores" and geometry.index_head_dim is None:
+    if case.operator in INDEXERS and geometry.index_head_dim is None:
         raise BadInput(f"geometry {geometry.name!r} has no indexer; expected index_head_dim, got None")
-    if case.dtype == "e4m3" and case.operator != "indexer_scores":
+    if case.operator == "paged_indexer_scores":
+        if case.dtype != "e4m3":
+            raise BadInput(
+                f"case {case.id}: {case.operator} reads quantised pages; expected dtype e4m3, got {case.dtype}"
+            )
+        if len(set(case.q_lens)) > 1 or case.q_lens[0] < 1:
+            raise BadInput(
+                f"case {case.id}: {case.operator} has as many queries in every request, at least 1, got {case.q_lens}"
+            )
+    if case.dtype == "e4m3" and case.operator not in INDEXERS:
         raise BadInput(f"case {case.id}: {case.operator} takes bf16, fp16 or fp32, got e4m3")

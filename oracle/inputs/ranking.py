@@ -22,7 +22,10 @@ def windows(site: Site) -> tuple[Tensor, Tensor]:
 
 
 def indexer_scores(site: Site) -> dict[str, object]:
-    """q [s,i,e], k [t,e], k_scale fp32 [t], weights fp32 [s,i], ks, ke; there are no options."""
+    """q [s,i,e], k [t,e], k_scale fp32 [t], weights fp32 [s,i], ks, ke, and if asked q_scale fp32 [s,i], max_seqlen_k.
+
+    Compressed scores have room for the longest window, or, by the seed, for five keys more.
+    """
     case, batch, width = site.case, site.batch, site.geometry.index_head_dim
     assert width is not None
     seen = batch.k.queries > 0
@@ -41,9 +44,19 @@ def indexer_scores(site: Site) -> dict[str, object]:
     scale = scores.key_scales(case.kind, case.seed, batch.k)
     spoilt = poison(name, case.seed, "k-scale", 1, torch.float32)(batch.k.number)[:, 0]
     site.arena.place("k_scale", torch.where(seen, scale, spoilt))
-    site.arena.place("weights", scores.index_weights(case.kind, case.seed, batch.q, case.heads, width))
+    place_weights(site, width)
     _place_windows(site)
-    return {}
+    if "compressed" not in case.options:
+        return {}
+    return {"max_seqlen_k": max(case.k_lens) + 5 * (rng.key(case.seed, "max-seqlen-k") & 1)}
+
+
+def place_weights(site: Site, width: int) -> None:
+    """weights fp32 [s,i], and q_scale fp32 [s,i] where the case asks for scales that are not folded into them."""
+    case, q = site.case, site.batch.q
+    site.arena.place("weights", scores.index_weights(case.kind, case.seed, q, case.heads, width))
+    if "q-scale" in case.options:
+        site.arena.place("q_scale", scores.query_scales(case.kind, case.seed, q, case.heads))
 
 
 def topk_select(site: Site) -> dict[str, object]:

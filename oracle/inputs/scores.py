@@ -20,6 +20,11 @@ def index_vectors(kind: str, role: str, seed: int, tokens: Tokens, heads: int, w
     if kind == "grid":
         drawn = rng.integers(stream, 12, *place)
         return torch.where(drawn < 5, drawn - 2, 0).to(torch.float32)
+    if kind == "saturated":
+        return rng.signs(stream, *place) * 448.0
+    if kind == "zerokeys" and role == "k":
+        z = rng.normal(stream, *place)
+        return torch.where(rng.integers(rng.key(seed, "zero-keys"), 3, *place[:2]) == 0, 0.0, z)
     if kind == "clustered" and role == "k":
         row = rng.normal(stream, head, dims).abs() + 0.5
         return row.expand(len(tokens.name), -1, -1)
@@ -47,10 +52,22 @@ def key_scales(kind: str, seed: int, tokens: Tokens) -> Tensor:
     u = rng.uniform(rng.key(seed, "k-scale"), *place)
     if kind == "clustered":
         return 1 + u * 2.0**-10
+    if kind == "zerokeys":
+        # A block of zeros has the least scale that its quantiser writes: 1e-4 / 448.
+        zero = rng.integers(rng.key(seed, "zero-keys"), 3, tokens.name[:, None, None], tokens.position[:, None, None])
+        return torch.where(zero[:, 0, 0] == 0, 1e-4 / 448, 1 + u)
     spread = 6 if kind == "wide" else 2
     power = rng.integers(rng.key(seed, "k-scale-power"), 2 * spread + 1, *place) - spread
     exact = ((power + 127) << 23).to(torch.int32).view(torch.float32)
     return exact if kind in ("pow2", "grid") else exact * (1 + u)
+
+
+def query_scales(kind: str, seed: int, tokens: Tokens, heads: int) -> Tensor:
+    """fp32 [m, heads], positive, one a query and head; powers of two where those of keys are."""
+    place = (tokens.name[:, None], tokens.position[:, None], torch.arange(heads, device=tokens.name.device))
+    power = rng.integers(rng.key(seed, "q-scale-power"), 5, *place) - 2
+    exact = ((power + 127) << 23).to(torch.int32).view(torch.float32)
+    return exact if kind in ("pow2", "grid") else exact * (1 + rng.uniform(rng.key(seed, "q-scale"), *place))
 
 
 def selection_scores(kind: str, seed: int, q: Tokens, column: Tensor) -> Tensor:

@@ -73,9 +73,10 @@ def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tenso
     m = moments(chunk, scale, answer.cell, sink, underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL)
     observed, expected = _normalised(answer, chunk, m)
     error = observed - expected
+    exact = m
     if not bool(torch.isfinite(error).all()):
         # What is NaN or infinite by right has to be matched and has no size; nothing else may be hidden by it.
-        m = replace(m, out=torch.nan_to_num(m.out, 0.0, 0.0, 0.0))
+        m = _sized(m)
         state.strange.add(chunk.rows, chunk.place(mask_mismatch(observed, expected)))
         error = torch.where(torch.isfinite(error), error, 0.0)
     b = budget(m, answer.contract, answer.output, answer.depth, state.z, answer.multiplicity)
@@ -85,7 +86,7 @@ def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tenso
     _groups(state, chunk, squares(error, m, b, answer.output, columns), b)
     _signs(state, chunk, error, m, b, answer)
     if answer.lse is not None and answer.contract.lse_base is not None:
-        _lse(state, chunk, answer, m, b)
+        _lse(state, chunk, answer, exact, b)
     if power:
         eager = eager_error(chunk, m, scale, answer.out.dtype)
         if eager is not None:
@@ -94,6 +95,14 @@ def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tenso
         dead = {name for name, died in state.mutants.items() if died}
         for mutant in mutants(m, chunk, lse=answer.lse is not None, but=dead):
             state.mutants[mutant.name] = _dies(mutant, m, b, allowed, answer.output, columns, state)
+
+
+def _sized(m: Moments) -> Moments:
+    """The moments with 0 where a NaN or infinite key, query or value that is seen left none."""
+    values = {name: getattr(m, name) for name in Moments.__dataclass_fields__}
+    kept = ("seen", "lse", "value_max", "gain")
+    sizes = {name: torch.nan_to_num(value, 0.0, 0.0, 0.0) for name, value in values.items() if name not in kept}
+    return replace(m, **sizes, lse=torch.where(m.lse.isnan(), 0.0, m.lse))
 
 
 def _arranged(rows: Tensor, chunk: Chunk) -> Tensor:
@@ -172,7 +181,8 @@ def _lse(state: State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> N
         expected = torch.where(m.empty, empty, m.lse)
     strange = mask_mismatch(observed, expected)
     error = torch.where(torch.isfinite(observed) & torch.isfinite(expected), (observed - expected).abs(), 0.0)
-    ratio = torch.where(strange, math.inf, error / b.lse)
+    # An LSE that is NaN by right and was matched has neither an error nor a budget.
+    ratio = torch.where(strange, math.inf, torch.where(error > 0, error / b.lse, 0.0))
     if ratio.numel() and bool(ratio.max() > 1.0):
         state.bad_lse.add(chunk.rows, chunk.place(ratio > 1.0))
     state.lse.update(ratio, _places(chunk, ratio.shape, ratio.device), observed, expected, b.lse)

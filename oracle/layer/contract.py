@@ -4,7 +4,8 @@ route executed = route decided          declared capability = executed capabilit
 selections fresh where read             skip only where the rules allow it and nobody reads
 caches written before the decision      -1 only where the keys run out
 nothing of another request              the query fits the branch
-the guard asked before masked MHA       no metadata field missing, none of another batch
+the guard asked before masked MHA       the masks fit their workspace
+no metadata field missing, none of another batch
 """
 
 from __future__ import annotations
@@ -19,7 +20,16 @@ from ...reference.routing import Deployment, Mode, Rules, decide_route, decide_s
 from ..errors import BadInput
 from .evidence import Evidence, Rule, Violation
 from .reads import gathered_whole, rows_own, selection_valid, topk_computed
-from .rules import caches_written, capability, guard_asked, order, query_fits, route_executed, skip_allowed
+from .rules import (
+    caches_written,
+    capability,
+    guard_asked,
+    mask_fits,
+    order,
+    query_fits,
+    route_executed,
+    skip_allowed,
+)
 
 RULES: tuple[Rule, ...] = (
     route_executed,
@@ -29,6 +39,7 @@ RULES: tuple[Rule, ...] = (
     caches_written,
     query_fits,
     guard_asked,
+    mask_fits,
     topk_computed,
     selection_valid,
     rows_own,

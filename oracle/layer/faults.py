@@ -13,7 +13,9 @@ from typing import Any
 import torch
 
 from ...reference.layer import Parts, SparseMLALayer, StepMetadata, need
-from . import variants
+from ..errors import unknown
+from . import ranks, strays, variants
+from .bytes import FlatlyGathered, InterleavedPages
 from .contract import LayerUnderTest
 
 #: What a builder tells the layers instead of what it should.
@@ -189,3 +191,54 @@ LAYER_FAULTS: tuple[LayerFault, ...] = (
         name="always-dense", source="top-k limit not applied", rules=("metadata-foreign", "route"), alter=_always_dense
     ),
 )
+
+
+def _gathers_flat_rows(parts: Parts) -> LayerUnderTest:
+    dims = parts.deployment
+    blocks = len(parts.latent.owners) // dims.block_size
+    latent = FlatlyGathered(blocks, dims.block_size, dims.kv_lora_rank, dims.qk_rope_head_dim)
+    return SparseMLALayer(replace(parts, latent=latent))
+
+
+def _reads_pages_interleaved(parts: Parts) -> LayerUnderTest:
+    if parts.index is None:
+        return SparseMLALayer(parts)
+    blocks, width = len(parts.index.owners) // parts.index.block_size, parts.index.values.shape[1]
+    return SparseMLALayer(replace(parts, index=InterleavedPages(blocks, parts.index.block_size, width)))
+
+
+#: Faults that the random sequences of one rank and numbers in one memory do not reach: incidents play them.
+SCENE_FAULTS: tuple[LayerFault, ...] = (
+    LayerFault(
+        name="converts-the-whole-batch",
+        source="vllm-project/vllm#48611",
+        rules=("memory",),
+        make=strays.ConvertsTheWholeBatch,
+    ),
+    LayerFault(
+        name="global-positions-in-local-tables",
+        source="vllm-project/vllm#54541",
+        rules=("index-space",),
+        make=ranks.GlobalPositionsInLocalTables,
+    ),
+    LayerFault(
+        name="gathers-flat-rows",
+        source="vllm-project/vllm#48611, its second part",
+        rules=("differential",),
+        make=_gathers_flat_rows,
+    ),
+    LayerFault(
+        name="reads-pages-interleaved",
+        source="vllm-project/vllm#50576",
+        rules=("differential",),
+        make=_reads_pages_interleaved,
+    ),
+)
+
+
+def layer_fault(name: str) -> LayerFault:
+    """The fault of that name. Raises BadInput with the nearest names for an unknown one."""
+    known = {fault.name: fault for fault in (*LAYER_FAULTS, *SCENE_FAULTS)}
+    if name not in known:
+        raise unknown("fault of a layer", name, known)
+    return known[name]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 
 from ...reference.layer import CacheWrite, GuardAsked, OperatorCall, Reached, SkipDecided
-from ...reference.routing import ORDER
+from ...reference.routing import ORDER, context_plan, longest_chunk, mask_bytes
 from .evidence import Evidence, Violation
 
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
@@ -137,3 +137,19 @@ def guard_asked(evidence: Evidence) -> Iterator[Violation]:
         elif isinstance(event, OperatorCall) and event.operator == "masked_mha" and not allowed:
             said = "the workspace guard is asked before masked MHA"
             yield evidence.violation("guard", said, "it was not asked or said no", event.tokens)
+
+
+def mask_fits(evidence: Evidence) -> Iterator[Violation]:
+    """The masks of masked MHA fit their workspace, whatever the guard said and whether there is one."""
+    workspace = evidence.rules.mask_workspace
+    calls = evidence.calls("masked_mha")
+    if not calls or workspace is None:
+        return
+    split = evidence.route.split.value
+    contexts = [request.context_len for request in split.prefills]
+    query_len = split.prefill_max_query_len
+    longest = longest_chunk(context_plan(evidence.rules, evidence.deployment, contexts))
+    needed = mask_bytes(workspace, len(split.prefills), query_len, max(query_len, longest))
+    if needed > workspace.max_bytes:
+        said = f"the mask workspace holds {workspace.max_bytes} bytes"
+        yield evidence.violation("mask-overrun", said, f"the masks take {needed} bytes", calls[0].tokens)

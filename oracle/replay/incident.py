@@ -1,16 +1,23 @@
-"""An incident as data: what to set up, what to run, and what must be seen."""
+"""Incidents as data: what to set up, what to run, and what must be seen.
+
+Three kinds of file: ``prompts`` (the default: a model reads prompts, and its words are right or wrong), ``steps``
+(layers run a few steps of requests), ``operator`` (one operator is judged on cases).
+"""
 
 from __future__ import annotations
 
 import tomllib
 from collections.abc import Mapping
-from dataclasses import MISSING, dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ...fixtures import PATH
 from ...reference.routing import Mode
 from ..errors import BadInput, unknown
+from .operator_incident import KernelCase, KernelVariant, OperatorIncident
+from .records import filled, record
+from .steps_incident import Model, Scaled, StepsIncident, StepsScene, StepsVariant
 
 INCIDENTS = PATH / "incidents"
 
@@ -75,6 +82,7 @@ class Incident:
     variants: tuple[Variant, ...]
     preceding: Preceding
     companions: tuple[Companion, ...]
+    kind: str = "prompts"
 
     def variant(self, name: str) -> Variant:
         """Raises BadInput naming the known variants."""
@@ -87,36 +95,45 @@ class Incident:
         return variant.faulty and self.fails.first <= length <= self.fails.last
 
 
+AnyIncident = Incident | StepsIncident | OperatorIncident
+
+
 def incidents() -> tuple[str, ...]:
     """Names of the shipped incidents."""
     return tuple(sorted(path.stem for path in INCIDENTS.glob("*.toml")))
 
 
-def load_incident(name: str) -> Incident:
+def load_incident(name: str) -> AnyIncident:
     """Raises BadInput naming the known incidents."""
     if name not in incidents():
         raise unknown("incident", name, incidents())
     return read_incident(INCIDENTS / f"{name}.toml")
 
 
-def read_incident(path: Path) -> Incident:
+def read_incident(path: Path) -> AnyIncident:
     """Raises BadInput with file and table for unknown or missing keys."""
-    data = tomllib.loads(path.read_text(encoding="utf-8"))
-    lists: dict[str, type] = {"variants": Variant, "companions": Companion}
-    for key, kind in lists.items():
-        rows = data.get(key, [])
-        data[key] = tuple(_record(f"{path.name}, {key} {n}", kind, row) for n, row in enumerate(rows, 1))
-    tables: dict[str, type] = {"fails": Fails, "preceding": Preceding}
-    for key, kind in tables.items():
-        data[key] = _record(f"{path.name}, {key}", kind, data.get(key, {}))
-    incident: Incident = _record(path.name, Incident, data)
+    try:
+        data = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise BadInput(f"{path}: expected a TOML file of an incident, {error}") from error
+    kind = data.setdefault("kind", "prompts")
+    if kind not in _KINDS:
+        raise unknown(f"kind of incident in {path.name}", str(kind), _KINDS)
+    whole, lists, tables = _KINDS[kind]
+    incident: AnyIncident = record(path.name, whole, filled(path.name, data, lists=lists, tables=tables))
     return incident
 
 
-def _record(where: str, kind: Any, data: Mapping[str, Any]) -> Any:
-    known = {field.name: field for field in fields(kind)}
-    extra = sorted(set(data) - set(known))
-    missing = [name for name, field in known.items() if field.default is MISSING and name not in data]
-    if extra or missing:
-        raise BadInput(f"{where}: expected the keys {', '.join(known)}; unknown {extra}, missing {missing}")
-    return kind(**{key: tuple(value) if isinstance(value, list) else value for key, value in data.items()})
+_KINDS: Mapping[str, tuple[Any, Mapping[str, Any], Mapping[str, Any]]] = {
+    "prompts": (
+        Incident,
+        {"variants": Variant, "companions": Companion},
+        {"fails": Fails, "preceding": Preceding},
+    ),
+    "steps": (
+        StepsIncident,
+        {"variants": StepsVariant, "scenes": StepsScene},
+        {"model": Model, "scaled": Scaled},
+    ),
+    "operator": (OperatorIncident, {"variants": KernelVariant, "cases": KernelCase}, {}),
+}

@@ -30,7 +30,7 @@ def check_document(
 
 def dumps(value: Any) -> str:
     """JSON text with a final newline, valid by RFC 8259 whatever floats and strings are in it."""
-    text = json.dumps(_finite(value), indent=2, allow_nan=False, ensure_ascii=True)
+    text = json.dumps(finite(value), indent=2, allow_nan=False, ensure_ascii=True)
     return f"{text}\n"
 
 
@@ -81,16 +81,18 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
             for worst in verdict.worst
         ],
         "repro": verdict.repro,
+        "origin": verdict.origin,
         "seconds": verdict.seconds,
         "device": verdict.device,
     }
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with floats that JSON has no number for as strings, and tuples as lists."""
     if isinstance(value, float) and not math.isfinite(value):
         return "nan" if math.isnan(value) else ("inf" if value > 0 else "-inf")
     if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
+        return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return value

@@ -6,18 +6,26 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from ..verdict import Verdict
 from .plain import duration
+
+
+class Judged(Protocol):
+    """A verdict, or a step of a replay."""
+
+    @property
+    def status(self) -> str: ...
+
 
 _QUIET_SECONDS = 5.0
 
 
 @contextmanager
-def progress(console: Console, total: int, *, quiet: bool = False) -> Iterator[Callable[[Verdict], None]]:
+def progress(console: Console, total: int, *, quiet: bool = False) -> Iterator[Callable[[Judged], None]]:
     """A function to call with every verdict as it comes; writes to ``console``, which is that of stderr."""
     if quiet or total == 0:
         yield lambda verdict: None
@@ -26,7 +34,7 @@ def progress(console: Console, total: int, *, quiet: bool = False) -> Iterator[C
             task = bar.add_task("checking", total=total, found="")
             seen: Counter[str] = Counter()
 
-            def advance(verdict: Verdict) -> None:
+            def advance(verdict: Judged) -> None:
                 seen[verdict.status] += 1
                 bar.update(task, advance=1, found=_found(seen))
 
@@ -47,11 +55,11 @@ def _bar(console: Console) -> Progress:
     )
 
 
-def _lines(console: Console, total: int) -> Callable[[Verdict], None]:
+def _lines(console: Console, total: int) -> Callable[[Judged], None]:
     started = last = time.monotonic()
     seen: Counter[str] = Counter()
 
-    def advance(verdict: Verdict) -> None:
+    def advance(verdict: Judged) -> None:
         nonlocal last
         seen[verdict.status] += 1
         now = time.monotonic()

@@ -1,116 +1,82 @@
-"""A replay for people: one table a variant, and one line that says what was expected and seen."""
+"""A replay for people and as JSON: one incident in full, or a line for each of many."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
-from itertools import groupby
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..replay.incident import Incident
+from ..replay.expected import Outcome
+from ..replay.incident import AnyIncident, Incident
 from ..replay.outcome import Seen
-from .plain import duration, line, plural
+from ..replay.play import Judged
+from . import prompts_report, scenes_report
+from .outcomes import met
+from .plain import duration, plural
 
-_STYLES = {"PASS": "green", "FAIL": "bold red"}
-_SHORT = {
-    "dense_mha": "dense", "masked_mha": "masked", "sparse_mqa": "mqa", "none": "-",
-    "layer-contract": "contract", "differential": "diff",
-}  # fmt: skip
-#: Violations of one kind of step that are spelt out.
-_SPELT = 3
+#: Characters of a title in the line of an incident.
+_TITLE = 27
 
 
-def report(console: Console, incident: Incident, seen: Sequence[Seen], seconds: float) -> None:
-    """Print a replay; 80 columns hold every line of the tables."""
-    console.print(Text(f"{incident.name}: {incident.title}", "bold"), soft_wrap=True)
-    for name, group in groupby(seen, key=lambda one: one.variant):
-        rows = list(group)
-        console.print(Text.assemble("\n", (name, "bold"), f"  {incident.variant(name).what}"), soft_wrap=True)
-        console.print(_table(rows))
-        _companions(console, rows)
-        _violations(console, rows)
-    console.print(closing(incident, seen, seconds), soft_wrap=True)
+@dataclass(frozen=True, slots=True)
+class Advance:
+    """How a step counts in the progress line: FAIL is what was not expected."""
+
+    status: str
 
 
-def _table(rows: Sequence[Seen]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="dim")
-    for heading in ("length", "class", "decided", "ran", "index", "-1", "tokens", "", "seen by"):
-        table.add_column(heading, no_wrap=True, justify="right" if heading in ("length", "-1") else "left")
-    for one in rows:
-        if not one.companion:
-            table.add_row(str(one.prompt_length), *_cells(one))
-    return table
-
-
-def _cells(one: Seen) -> list[Text]:
-    share = "-" if one.minus_one_share is None else f"{100 * one.minus_one_share:.0f}%"
-    return [
-        Text(one.classification),
-        Text(_SHORT[one.route_decided]),
-        Text("+".join(_SHORT[name] for name in one.route_executed.split("+"))),
-        Text("skipped" if one.indexer_skipped else "scored"),
-        Text(share),
-        Text(tokens(one.tokens)),
-        Text(one.status, _STYLES[one.status]),
-        Text(", ".join(_SHORT[name] for name in one.detected_by) or "-", "" if one.met else "bold red"),
-    ]
-
-
-def tokens(words: Sequence[int], shown: int = 5) -> str:
-    """The first words of a continuation."""
-    return " ".join(map(str, words[:shown])) + (" …" if len(words) > shown else "")
-
-
-def _companions(console: Console, rows: Sequence[Seen]) -> None:
-    companions = [one for one in rows if one.companion]
-    if not companions:
-        return
-    console.print(Text("  in a batch with", "dim"))
-    table = Table.grid(padding=(0, 1, 0, 0))
-    for one in companions:
-        found = ", ".join(_SHORT[name] for name in one.detected_by) or "-"
-        table.add_row(
-            one.name, tokens(one.tokens), Text(one.status, _STYLES[one.status]), Text(found, "" if one.met else "red")
-        )
-    console.print(Padding(table, (0, 0, 0, 4), expand=False))
-
-
-def _violations(console: Console, rows: Sequence[Seen]) -> None:
-    """What the contract says of the first prompt that breaks it, one line a rule."""
-    first = next((one for one in rows if one.violations), None)
-    if first is None:
-        return
-    rules = {violation.partition(":")[0]: violation for violation in reversed(first.violations)}
-    console.print(Text(f"  the layer contract at {first.name}", "dim"))
-    for violation in sorted(rules.values())[-_SPELT:]:
-        console.print(Padding(Text(line(violation)), (0, 0, 0, 4), expand=False))
-
-
-def closing(incident: Incident, seen: Sequence[Seen], seconds: float) -> Text:
-    """What was to be seen, and whether it was."""
-    fails = incident.fails
-    missed = [one for one in seen if not one.met]
-    failed = sum(one.status == "FAIL" for one in seen)
-    text = Text(f"\nexpected FAIL at {fails.first} to {fails.last} in faulty variants and PASS elsewhere; ")
-    if missed:
-        names = ", ".join(f"{one.variant} {one.name}" for one in missed[:_SPELT])
-        text.append(f"not so in {len(missed)} of {plural(len(seen), 'step')}: {names}", "bold red")
+def report(console: Console, incident: AnyIncident, seen: Sequence[Judged], seconds: float) -> None:
+    """Print one incident in full; 80 columns hold every line of the tables."""
+    if isinstance(incident, Incident):
+        prompts_report.report(console, incident, [one for one in seen if isinstance(one, Seen)], seconds)
     else:
-        text.append(f"seen so in {plural(len(seen), 'step')} ({failed} fail)", "green")
-    return text.append(f", {duration(seconds)}")
+        scenes_report.report(console, incident, [one for one in seen if isinstance(one, Outcome)], seconds)
 
 
-def step_record(one: Seen) -> dict[str, Any]:
+def report_all(console: Console, played: Sequence[tuple[AnyIncident, Sequence[Judged], float]], seconds: float) -> None:
+    """A line for each incident, and one for all."""
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("incident", no_wrap=True)
+    table.add_column("what", no_wrap=True)
+    table.add_column("steps", justify="right", no_wrap=True)
+    table.add_column("fail", justify="right", no_wrap=True)
+    table.add_column("", no_wrap=True)
+    table.add_column("", justify="right", no_wrap=True)
+    for incident, seen, taken in played:
+        right = all(one.met for one in seen)
+        title = Text(incident.title)
+        title.truncate(_TITLE, overflow="ellipsis")
+        table.add_row(
+            incident.name,
+            title,
+            str(len(seen)),
+            str(sum(one.status == "FAIL" for one in seen)),
+            Text("as expected", "green") if right else Text("NOT SO", "bold red"),
+            duration(taken),
+        )
+    console.print(table, width=80)
+    everything = [one for _, seen, _ in played for one in seen]
+    text = Text(f"\n{plural(len(played), 'incident')}: faulty variants fail where they must and cures pass; ")
+    console.print(text.append_text(met(everything)).append(f", {duration(seconds)}"), soft_wrap=True)
+
+
+def step_record(incident: str, one: Judged) -> dict[str, Any]:
     """An entry of ``steps[]``."""
-    return asdict(one)
+    return {"incident": incident, **asdict(one), "met": one.met}
 
 
-def summary_record(seen: Sequence[Seen], seconds: float) -> dict[str, Any]:
-    missed = [f"{one.variant} {one.name}" for one in seen if not one.met]
-    counts = {status: sum(one.status == status for one in seen) for status in ("PASS", "FAIL")}
-    return {"steps": len(seen), "counts": counts, "as_expected": not missed, "unexpected": missed, "seconds": seconds}
+def summary_record(seen: Sequence[tuple[str, Judged]], seconds: float) -> dict[str, Any]:
+    missed = [f"{name} {one.variant} {one.name}" for name, one in seen if not one.met]
+    counts = {status: sum(one.status == status for _, one in seen) for status in ("PASS", "FAIL")}
+    return {
+        "incidents": len({name for name, _ in seen}),
+        "steps": len(seen),
+        "counts": counts,
+        "as_expected": not missed,
+        "unexpected": missed,
+        "seconds": seconds,
+    }

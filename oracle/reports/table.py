@@ -32,42 +32,55 @@ _COLUMNS: tuple[tuple[Status, str], ...] = (
 )
 #: Blocks shown for one implementation, and reasons for one status: a broken kernel fails everywhere in the same way.
 _BLOCKS, _REASONS = 3, 6
+#: Below so many columns the table leaves out what says nothing.
+NARROW = 64
 
 
 def report(console: Console, verdicts: Sequence[Verdict], summary: Summary, *, failures_only: bool = False) -> None:
     """Print everything: failures last but for the summary, where the eye lands."""
     if not failures_only and verdicts:
-        console.print(matrix(verdicts))
+        console.print(matrix(verdicts, narrow=console.width < NARROW))
         for status in ("UNSUPPORTED", "WEAK"):
             _print_reasons(console, verdicts, status)
     _print_failures(console, verdicts)
     console.print(closing(summary))
 
 
-def matrix(verdicts: Sequence[Verdict]) -> Table:
-    """Operator x implementation: counts by status, the worst ratio of error to budget, and the time taken."""
+def matrix(verdicts: Sequence[Verdict], *, narrow: bool = False) -> Table:
+    """Operator x implementation: counts by status, the worst ratio of error to budget, and the time taken.
+
+    ``narrow`` leaves out what says nothing here, so that the names stay readable.
+    """
     rows: dict[str, list[Verdict]] = defaultdict(list)
     for verdict in verdicts:
         rows[verdict.implementation].append(verdict)
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
-    table.add_column("operator", no_wrap=True)
-    table.add_column("implementation", overflow="fold")
-    for _, heading in _COLUMNS:
+    seen = {verdict.status for verdict in verdicts}
+    columns = tuple(column for column in _COLUMNS if not narrow or column[0] in seen)
+    if not narrow:
+        table.add_column("operator", no_wrap=True)
+    table.add_column("implementation", overflow="fold", min_width=12)
+    for _, heading in columns:
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("worst", justify="right", no_wrap=True)
-    table.add_column("time", justify="right", no_wrap=True)
+    if not narrow:
+        table.add_column("time", justify="right", no_wrap=True)
     shown = ""
     for name in sorted(rows, key=lambda name: name.partition("/")[0]):
         operator, _, backend = name.partition("/")
-        table.add_row(operator if operator != shown else "", Text(line(backend)), *_cells(rows[name]))
+        cells = _cells(rows[name], columns)
+        if narrow:
+            table.add_row(Text(line(name)), *cells[:-1])
+        else:
+            table.add_row(operator if operator != shown else "", Text(line(backend)), *cells)
         shown = operator
     return table
 
 
-def _cells(verdicts: Sequence[Verdict]) -> list[Text]:
+def _cells(verdicts: Sequence[Verdict], columns: Sequence[tuple[Status, str]]) -> list[Text]:
     counts = Counter(verdict.status for verdict in verdicts)
     none = Text("-", "dim")
-    cells = [Text(str(counts[status]), STYLES[status]) if counts[status] else none for status, _ in _COLUMNS]
+    cells = [Text(str(counts[status]), STYLES[status]) if counts[status] else none for status, _ in columns]
     ratios = [ratio for verdict in verdicts if (ratio := worst_ratio(verdict)) is not None]
     worst = max(ratios, default=None)
     cells.append(none if worst is None else Text(f"{worst:.3g}", "bold red" if worst > 1 else ""))

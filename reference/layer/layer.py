@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ..routing import Decision, Route
 from .dispatch import dispatch
-from .events import Reached, Routed
+from .events import Range, Reached, Routed
 from .indexer import run_indexer
 from .inputs import LayerInputs
 from .metadata import StepMetadata, need
@@ -64,10 +64,8 @@ class SparseMLALayer:
         return self.route(metadata, self._new_trace(metadata)).value not in MHA
 
     def prepare(self, inputs: LayerInputs, positions: Tensor, *, absorb: bool) -> PreparedQuery:
-        parts = self.parts
-        return prepare_query(
-            inputs.q, positions, w_uk=parts.w_uk, rotate=parts.rotate, absorb=absorb, q_scale=parts.q_scale
-        )
+        p = self.parts
+        return prepare_query(inputs.q, positions, w_uk=p.w_uk, rotate=p.rotate, absorb=absorb, q_scale=p.q_scale)
 
     def index(self, inputs: LayerInputs, metadata: StepMetadata, trace: Trace) -> None:
         run_indexer(self.parts, inputs, metadata, trace)
@@ -92,17 +90,18 @@ class SparseMLALayer:
         cut = need(metadata, "num_decode_tokens") if route in MHA else total
         outs = []
         if cut:
-            outs.append(attend_mqa(self.parts, self.mqa_query(prepared).rows(0, cut), metadata, (0, cut), trace))
+            outs.append(self.attend_mqa(self.mqa_query(prepared).rows(0, cut), metadata, (0, cut), trace))
         if cut < total:
             query = self.mha_query(prepared, need(metadata, "positions")).rows(cut, total)
             outs.append(attend_mha(self.parts, query, inputs.kv_c[cut:], k_pe[cut:], metadata, route, trace))
         return torch.cat(outs)
 
+    def attend_mqa(self, query: Query, metadata: StepMetadata, tokens: Range, trace: Trace) -> Tensor:
+        return attend_mqa(self.parts, query, metadata, tokens, trace)
+
     def mqa_query(self, prepared: PreparedQuery) -> Query:
         if prepared.mqa is None:
-            raise ValueError(
-                f"layer {self.parts.name!r}: expected a prepared MQA query, got none; prepare and route disagree"
-            )
+            raise ValueError(f"layer {self.parts.name!r}: expected a prepared MQA query, got none: route disagrees")
         return prepared.mqa
 
     def mha_query(self, prepared: PreparedQuery, positions: Tensor) -> Query:

@@ -20,6 +20,7 @@ from attnoracle.optimized.triton_kernels.dense_mha import dense_mha
 from attnoracle.optimized.triton_kernels.indexer_scores import indexer_scores
 from attnoracle.optimized.triton_kernels.masked_mha import masked_mha
 from attnoracle.optimized.triton_kernels.merge_lse import merge_lse
+from attnoracle.optimized.triton_kernels.paged_indexer_scores import paged_indexer_scores
 from attnoracle.optimized.triton_kernels.sparse_mqa import sparse_mqa
 from attnoracle.optimized.triton_kernels.topk_select import topk_select
 
@@ -70,6 +71,13 @@ def main(dtype: torch.dtype) -> None:
     indexer_scores(numbers(dtype, 64, 32, 128), numbers(dtype, 256, 128), keys, numbers(fp32, 64, 32), rows, rows)
     e4m3 = numbers(torch.uint8, 64, 32, 128).view(torch.float8_e4m3fn)
     indexer_scores(e4m3, e4m3[:, 0].contiguous(), keys[:64], numbers(fp32, 64, 32), rows, rows)
+    weights = numbers(fp32, 64, 32)
+    indexer_scores(e4m3, e4m3[:, 0].contiguous(), keys[:64], weights, rows, rows, q_scale=weights + 1, max_seqlen_k=64)
+    pages, table, cache = numbers(int32, 4), numbers(int32, 4, 40), numbers(torch.uint8, 9, 64 * 132)
+    for heads in (64, 32):
+        q = numbers(torch.uint8, 4, 2, heads, 128).view(torch.float8_e4m3fn)
+        weights = numbers(fp32, 8, heads)
+        paged_indexer_scores(q, cache, weights, pages, table, max_model_len=2560, q_scale=weights + 1)
     topk_select(numbers(fp32, 64, 5000), rows, rows, k=2048)
     out, lse = numbers(dtype, 64, 2, 512), numbers(fp32, 64, 2)
     merge_lse(out, lse, out, lse)

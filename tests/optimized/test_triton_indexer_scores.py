@@ -74,6 +74,44 @@ def test_nothing_outside_a_window_matters(check, draw, dtype):
     assert scores[:, 20:290].isfinite().all()
 
 
+@pytest.mark.parametrize("columns", [300, 305])
+def test_compressed_rows_are_the_windows_pushed_to_the_left(triton_operator, draw, windows, columns):
+    inputs, (ks, ke) = draw_inputs(draw, 70, 300, 3, 32, torch.float8_e4m3fn), windows(70, 300)
+    function = triton_operator("indexer_scores")
+    (whole,), (short,) = function(*inputs, ks, ke), function(*inputs, ks, ke, max_seqlen_k=columns)
+    assert short.shape == (70, columns)
+    for row, start, stop in zip(range(70), ks.tolist(), ke.tolist(), strict=True):
+        assert torch.equal(short[row, : stop - start], whole[row, start:stop])
+        assert (short[row, stop - start :] == -torch.inf).all()
+
+
+def test_query_scales_multiply_the_weights(triton_operator, draw, windows, device):
+    q, k, k_scale, weights = draw_inputs(draw, 70, 90, 3, 32, torch.float8_e4m3fn)
+    exact = 2.0 ** torch.randint(-3, 4, (70, 6), generator=torch.Generator().manual_seed(1)).to(device)
+    function = triton_operator("indexer_scores")
+    (apart,) = function(q, k, k_scale, weights, *windows(70, 90), q_scale=exact[:, :3])
+    (folded,) = function(q, k, k_scale, weights * exact[:, :3], *windows(70, 90))
+    assert torch.equal(apart, folded)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_seqlen_k": 2}, "max_seqlen_k: expected at least 3, the longest window, got 2"),
+        ({"q_scale": torch.zeros(3, 4)}, "q_scale: expected finite scales above 0, got 0.0"),
+        ({"q_scale": torch.ones(3, 2)}, r"q_scale: expected shape \[s, i\] = \[3, 4\]"),
+    ],
+    ids=["no-room", "zero", "shape"],
+)
+def test_options_that_do_not_fit_are_refused(triton_operator, draw, device, options, message):
+    ks = torch.zeros(3, dtype=torch.int32, device=device)
+    options = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in options.items()}
+    if device.type == "cuda" and "shape" not in message:
+        pytest.skip("values are looked at on the CPU alone")
+    with pytest.raises(ValueError, match=message):
+        triton_operator("indexer_scores")(*draw_inputs(draw, 3, 6, 4, 16, torch.bfloat16), ks, ks + 3, **options)
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn], ids=str)
 def test_nan_inside_a_window_is_seen(triton_operator, draw, dtype):
     q, k, k_scale, weights = draw_inputs(draw, 5, 30, 2, 32, torch.float32)

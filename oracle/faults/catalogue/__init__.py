@@ -15,12 +15,14 @@ from .indices import INDICES
 from .layout import LAYOUT
 from .masks import MASKS
 from .merge import MERGE
+from .paged_indexer import PAGED_INDEXER
 from .pipeline import PIPELINE
 from .quantisation import QUANTISATION
 from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_paged import TRITON_FP8_INDEXER, TRITON_PAGED_INDEXER
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
 
 _LISTED: tuple[Fault, ...] = (
@@ -35,6 +37,7 @@ _LISTED: tuple[Fault, ...] = (
     *QUANTISATION,
     *PIPELINE,
     *INDEXER,
+    *PAGED_INDEXER,
     *TOPK,
     *STATE,
     *HARNESS,
@@ -42,6 +45,8 @@ _LISTED: tuple[Fault, ...] = (
     *TRITON_MASKED,
     *TRITON_SPARSE,
     *TRITON_INDEXER,
+    *TRITON_FP8_INDEXER,
+    *TRITON_PAGED_INDEXER,
     *TRITON_TOPK,
     *TRITON_MERGE,
 )

@@ -13,6 +13,7 @@ from typing import Any
 from ....optimized.contract import Contract
 from .indexer import INDEXER_SITES, indexer_scores
 from .merge import MERGE_SITES, merge_lse
+from .paged_indexer import PAGED_SITES, paged_indexer_scores
 from .radix import SELECT_SITES, topk_select
 from .sites import SITES
 from .sparse import sparse_mqa
@@ -29,6 +30,7 @@ KERNELS: dict[str, Kernel] = {
     "masked_mha": masked_mha,
     "sparse_mqa": sparse_mqa,
     "indexer_scores": indexer_scores,
+    "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
 }
@@ -37,6 +39,7 @@ _DEFAULTS: dict[str, Any] = {
     "masked_mha": SITES,
     "sparse_mqa": SITES,
     "indexer_scores": INDEXER_SITES,
+    "paged_indexer_scores": PAGED_SITES,
     "topk_select": SELECT_SITES,
     "merge_lse": MERGE_SITES,
 }

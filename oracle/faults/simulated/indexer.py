@@ -16,6 +16,15 @@ def window(cols: Tensor, ks: Tensor, ke: Tensor) -> Tensor:
     return (cols >= ks[:, None]) & (cols < ke[:, None])
 
 
+def compressed(scores: Tensor, ks: Tensor, ke: Tensor, columns: int) -> Tensor:
+    """Rows [s, t] copied one by one from their first key on, [s, columns], -inf behind the window."""
+    out = torch.full((len(scores), columns), -INF, dtype=scores.dtype, device=scores.device)
+    for row, (start, stop) in enumerate(zip(ks.tolist(), ke.tolist(), strict=True)):
+        kept = scores[row, start:stop][:columns]
+        out[row, : len(kept)] = kept
+    return out
+
+
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
@@ -33,12 +42,14 @@ class IndexerSites:
     weigh: Callable[[Tensor, Tensor], Tensor] = lambda x, weight: x * weight[:, None]
     total: Callable[[Tensor], Tensor] = lambda total: total
     """Running sum after each head."""
+    fold: Callable[[Tensor, Tensor], Tensor] = lambda weights, q_scale: weights * q_scale
     dequantise: Callable[[Tensor, Tensor], Tensor] = lambda total, k_scale: total * k_scale
     window: Callable[[Tensor, Tensor, Tensor], Tensor] = window
     outside: float = -INF
     output: Callable[[Tensor], Tensor] = lambda scores: scores
     by_request: Callable[[Tensor, Tensor], Tensor] | None = None
     """Column that row s reads for column t, [s, t], from the columns and ks; None: the column itself."""
+    compress: Callable[[Tensor, Tensor, Tensor, int], Tensor] = compressed
 
 
 INDEXER_SITES = IndexerSites()
@@ -52,13 +63,16 @@ def indexer_scores(
     ks: Tensor,
     ke: Tensor,
     *,
+    q_scale: Tensor | None = None,
+    max_seqlen_k: int | None = None,
     sites: IndexerSites = INDEXER_SITES,
 ) -> tuple[Tensor]:
-    """Shapes: q [s, i, e], k [t, e], k_scale fp32 [t], weights fp32 [s, i], ks and ke int32 [s].
+    """Shapes: q [s, i, e], k [t, e], k_scale fp32 [t], weights and q_scale fp32 [s, i], ks and ke int32 [s].
 
-    Returns (scores,) fp32 [s, t], -inf outside [ks, ke).
+    Returns (scores,) fp32 [s, t], -inf outside [ks, ke); with ``max_seqlen_k`` that many columns from ks on.
     """
     q, k, k_scale, weights = sites.inputs(q, k, k_scale, weights)
+    weights = weights if q_scale is None else sites.fold(weights, q_scale)
     keys = sites.decode(k)
     total = torch.zeros(q.shape[0], k.shape[0], dtype=torch.float32, device=q.device)
     for head in sites.heads(q.shape[1]):
@@ -68,4 +82,5 @@ def indexer_scores(
     cols = torch.arange(k.shape[0], device=q.device)
     if sites.by_request is not None:
         scores = scores.gather(1, sites.by_request(cols, ks).clamp(0, max(k.shape[0] - 1, 0)))
-    return (scores.masked_fill(~sites.window(cols, ks, ke), sites.outside),)
+    scores = scores.masked_fill(~sites.window(cols, ks, ke), sites.outside)
+    return (scores if max_seqlen_k is None else sites.compress(scores, ks, ke, max_seqlen_k),)

@@ -34,6 +34,9 @@ def build(geometry: Geometry) -> Callable[..., Inputs]:
 
     def built(operator: str, **fields: Any) -> Inputs:
         common: dict[str, Any] = {"heads": 3, "q_lens": (3, 0, 1, 5), "k_lens": (140, 7, 0, 3), "topk": 24}
+        if operator == "paged_indexer_scores":
+            lens = fields.get("q_lens", (2, 2, 2, 2))
+            fields = {"dtype": "e4m3", **fields, "q_lens": (max(1, *lens, 0),) * len(lens)}  # as many in every request
         return make(Case(operator=operator, geometry="tiny", **{**common, **fields}), geometry)
 
     return built

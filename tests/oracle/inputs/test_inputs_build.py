@@ -34,6 +34,13 @@ SHAPES = {
         "ks": (9,),
         "ke": (9,),
     },
+    "paged_indexer_scores": {
+        "q": (4, 2, 3, 16),
+        "k_cache": (8, 64 * 20),
+        "weights": (8, 3),
+        "context_lens": (4,),
+        "block_table": (4, 6),
+    },
     "topk_select": {"scores": (9, 150), "ks": (9,), "ke": (9,)},
     "merge_lse": {"out_a": (9, 3, 16), "lse_a": (9, 3), "out_b": (9, 3, 16), "lse_b": (9, 3)},
 }
@@ -42,6 +49,7 @@ KEYWORDS = {
     "masked_mha": {"scale": 0.25, "causal": True},
     "sparse_mqa": {"scale": 0.25, "value_dim": 16},
     "indexer_scores": {},
+    "paged_indexer_scores": {"max_model_len": 140},
     "topk_select": {"k": 24},
     "merge_lse": {},
 }
@@ -55,8 +63,9 @@ def test_shapes_dtypes_and_keywords(build: Build, operator: str, layout: str) ->
     inputs = build(operator, layout=layout, options=("lengths", "sink") if operator == "sparse_mqa" else ())
     assert {name: tuple(tensor.shape) for name, tensor in inputs.tensors.items()} == SHAPES[operator]
     for name, tensor in inputs.tensors.items():
-        expected = torch.bfloat16 if name in FLOATS else torch.float32 if name in SINGLES else torch.int32
-        assert tensor.dtype is expected and tensor.stride(-1) == 1
+        floats = DTYPES["e4m3" if operator == "paged_indexer_scores" else "bf16"]
+        expected = floats if name in FLOATS else torch.float32 if name in SINGLES else torch.int32
+        assert tensor.dtype is (torch.uint8 if name == "k_cache" else expected) and tensor.stride(-1) == 1
         assert tensor.is_contiguous() == (layout != "strided" or tensor.dim() < 2)
     assert inputs.options == KEYWORDS[operator]
     assert inputs.kwargs() == {**inputs.tensors, **inputs.options}
@@ -68,6 +77,8 @@ def test_every_kind_builds_whole_and_alike_in_every_layout(build: Build, operato
     inputs, dense = build(operator, kind=kind, layout=layout), build(operator, kind=kind)
     for name, tensor in inputs.tensors.items():
         assert torch.equal(_bytes(tensor), _bytes(dense.tensors[name]))
+        if tensor.dtype is torch.uint8:
+            continue  # any byte may stand in a page, that of the guards too
         guard = inputs.arena.tensors[name].buffer[: tensor.element_size()]
         assert not bool((_bytes(tensor).view(-1, tensor.element_size()) == guard).all(1).any())
     assert inputs.damage() == []
@@ -82,7 +93,11 @@ def test_every_option_builds(build: Build, operator: str, option: str) -> None:
 @pytest.mark.parametrize("operator", KINDS)
 @pytest.mark.parametrize("dtype", CASE_DTYPES)
 def test_every_dtype_builds_or_is_refused(build: Build, operator: str, dtype: str) -> None:
-    if dtype == "e4m3" and operator != "indexer_scores":
+    if operator == "paged_indexer_scores" and dtype != "e4m3":
+        with pytest.raises(BadInput, match=f"expected dtype e4m3, got {dtype}"):
+            build(operator, dtype=dtype)
+        return
+    if dtype == "e4m3" and operator not in ("indexer_scores", "paged_indexer_scores"):
         with pytest.raises(BadInput, match="takes bf16, fp16 or fp32, got e4m3"):
             build(operator, dtype=dtype)
         return

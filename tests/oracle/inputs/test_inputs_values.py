@@ -12,6 +12,7 @@ from torch import Tensor
 
 from attnoracle.oracle.inputs import KINDS, Inputs, kinds_of
 from attnoracle.oracle.inputs.kinds import ATTENTION
+from attnoracle.reference.paged_indexer_scores import keys_of
 
 Build = Callable[..., Inputs]
 PAIRS = [(operator, kind) for operator in KINDS for kind in kinds_of(operator)]
@@ -55,6 +56,16 @@ GOLDEN = {
     ("indexer_scores", "grid"): "900d1807e47502d9",
     ("indexer_scores", "wide"): "e7e035316e115d25",
     ("indexer_scores", "pow2"): "a6d42bc1b7113d6f",
+    ("indexer_scores", "saturated"): "a328b8046cd32378",
+    ("indexer_scores", "zerokeys"): "26f6af4dd60fbc25",
+    ("paged_indexer_scores", "randn"): "feedbc796cf356ce",
+    ("paged_indexer_scores", "negative"): "503f3bb286c8a19c",
+    ("paged_indexer_scores", "clustered"): "93fc2becf327cd94",
+    ("paged_indexer_scores", "grid"): "6e009daed3de6ceb",
+    ("paged_indexer_scores", "wide"): "1092ca3e70c4e76d",
+    ("paged_indexer_scores", "pow2"): "8e095ab01782772a",
+    ("paged_indexer_scores", "saturated"): "abb2acdeb8f969ed",
+    ("paged_indexer_scores", "zerokeys"): "94bdc06f1b2ef8b6",
     ("topk_select", "randn"): "edd73b8ea2f26a0d",
     ("topk_select", "ties"): "b34f6acbfaf1b99d",
     ("topk_select", "clustered"): "980b2eaadaf4a19d",
@@ -84,7 +95,8 @@ def test_values_are_pinned(build: Build, operator: str, kind: str) -> None:
 def test_the_seed_changes_the_values(build: Build, operator: str, kind: str) -> None:
     a, b = build(operator, kind=kind, seed=0).tensors, build(operator, kind=kind, seed=1).tensors
     same = {name for name in a if torch.equal(a[name].float().nan_to_num(), b[name].float().nan_to_num())}
-    expected = {"dense_mha": {"cu_q", "cu_k"}, "masked_mha": {"cu_q", "cu_k"}}.get(operator, {"ks", "ke"} & set(a))
+    lengths = {"ks", "ke", "context_lens"} & set(a)
+    expected = {"dense_mha": {"cu_q", "cu_k"}, "masked_mha": {"cu_q", "cu_k"}}.get(operator, lengths)
     if kind == "tagged" and operator != "sparse_mqa":
         assert expected <= same <= expected | {"v"}
     else:
@@ -121,6 +133,11 @@ def test_other_requests_may_go(build: Build, operator: str, kind: str) -> None:
     options = ("ids-2", "poison-stale") if operator != "merge_lse" else ("ids-2",)
     alone = build(operator, kind=kind, q_lens=(6,), k_lens=(135,), options=options)
     a, b = batch.tensors, alone.tensors
+    if operator == "paged_indexer_scores":
+        assert _same(a["q"][2:].float(), b["q"].float()) and _same(a["weights"][12:], b["weights"])
+        keys = [keys_of(x["k_cache"], x["block_table"][-1], 135, 16) for x in (a, b)]
+        assert all(_same(x.float(), y.float()) for x, y in zip(*keys, strict=True))
+        return
     for name in ("q", "weights", "out_a", "out_b", "lse_a", "lse_b"):
         if name in a:
             assert _same(a[name][7:], b[name])

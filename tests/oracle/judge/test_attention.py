@@ -5,7 +5,13 @@ import math
 import pytest
 import torch
 
+from attnoracle.optimized.contract import Contract
+from attnoracle.oracle.case import Case
+from attnoracle.oracle.config import load
+from attnoracle.oracle.inputs import make
 from attnoracle.oracle.judge import attention
+from attnoracle.oracle.operators import operator
+from attnoracle.reference import dense_mha
 
 
 def _checks(judgement) -> set[str]:
@@ -145,3 +151,34 @@ def test_no_queries_and_no_keys_are_judged(problem):
     made = problem(keys=torch.zeros(2, 0, 16).double(), values=torch.zeros(2, 0, 8).double())
     assert not made.judge().findings
     assert _checks(made.judge(out=made.out.bfloat16() + 1)) >= {"element"}
+
+
+def test_a_nan_that_is_right_has_to_be_matched_and_hides_nothing():
+    """A key that is seen holds NaN: its rows are NaN by right, and no statistic of the others becomes one."""
+    case = Case.parse("dense_mha:tiny:h2:q8,8:k8,20:bf16:randn:contiguous:-:s0")
+    arguments = make(case, load("tiny")).kwargs()
+    arguments["k"][3, 0] = math.nan
+    op = operator("dense_mha")
+
+    def answer():
+        wide = {name: x.double() if x.is_floating_point() else x for name, x in _tensors(arguments)}
+        exact = dense_mha(**wide, **_options(arguments))
+        return exact[0].bfloat16(), exact[1].float()
+
+    assert op.judge(arguments, answer(), Contract(probabilities="fp32"), True).findings == []
+    for spoil in ((slice(3, 8), 0, 0.0), (10, 1, math.nan)):
+        out, lse = answer()
+        out[spoil[0], spoil[1]] = spoil[2]
+        found = op.judge(arguments, (out, lse), Contract(probabilities="fp32"), False).findings
+        assert [finding.check for finding in found][:1] == ["structure"]
+    out, lse = answer()
+    out[12, 1] *= 1.5
+    assert op.judge(arguments, (out, lse), Contract(probabilities="fp32"), False).findings
+
+
+def _tensors(arguments):
+    return [(name, value) for name, value in arguments.items() if isinstance(value, torch.Tensor)]
+
+
+def _options(arguments):
+    return {name: value for name, value in arguments.items() if not isinstance(value, torch.Tensor)}

@@ -36,6 +36,10 @@ ONE = ("replay", "pr-52512", "--variant", "capability-off", "--length", "129")
 def test_list(attnoracle: Run) -> None:
     code, out, _ = attnoracle("replay", "--list")
     assert code == 0
+    assert [row.partition(":")[0] for row in out.splitlines() if row[0] != " "] == list(incidents.incidents())
+    assert "vllm-project/vllm#52512" in out
+    code, out, _ = attnoracle("replay", "pr-52512", "--list")
+    assert code == 0
     assert [row.partition(":")[0] for row in out.splitlines()] == [
         f"pr-52512 {name}" for name in ("faulty", "faulty-stale", "forced-mqa", "capability-off", "mha-branch")
     ]
@@ -45,11 +49,13 @@ def test_list(attnoracle: Run) -> None:
     ("arguments", "said"),
     [
         pytest.param(("replay", "pr-1"), "unknown incident 'pr-1'; nearest: pr-52512", id="incident"),
-        pytest.param(("replay",), "expected an incident, got none; known: pr-52512", id="none"),
+        pytest.param(("replay",), "expected an incident or --all, got none; known: pr-52512", id="none"),
         pytest.param(
             ("replay", "pr-52512", "--variant", "x"), "capability-off, faulty, faulty-stale, forced-mqa", id="variant"
         ),
         pytest.param(("replay", "pr-52512", "--length", "3"), "greater than or equal to 27", id="length"),
+        pytest.param(("replay", "vllm-54541", "--length", "30"), "expected an incident of prompts", id="not-prompts"),
+        pytest.param(("replay", "--all", "pr-52512"), "expected no incident", id="all-and-one"),
     ],
 )
 def test_what_cannot_be_asked_is_exit_2(attnoracle: Run, arguments: tuple[str, ...], said: str) -> None:

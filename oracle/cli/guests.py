@@ -1,0 +1,80 @@
+"""Options that name what a user brings, and how a command makes it known before anything looks names up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..errors import BadInput
+
+if TYPE_CHECKING:
+    from ..guests.external import External
+
+Impl = Annotated[
+    list[str] | None,
+    typer.Option("--impl", metavar="TARGET", help="A callable of yours, my_pkg.kernels:mine. Takes --operator."),
+]
+Contract = Annotated[
+    str | None,
+    typer.Option("--contract", metavar="FILE", help="What --impl promises (TOML). [default: found by probing]"),
+]
+Adapter = Annotated[
+    str | None,
+    typer.Option("--adapter", metavar="NAME", help="For another signature: flash-mla, absorbed, … or pkg:function."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What ``--impl`` and the options beside it say."""
+
+    targets: tuple[str, ...]
+    operator: str
+    contract: str
+    adapter: str
+
+    @classmethod
+    def of(
+        cls, impl: Sequence[str] | None, operators: Sequence[str] | None, contract: str | None, adapter: str | None
+    ) -> Brought | None:
+        """None without ``--impl``. Raises BadInput for options that do not go together."""
+        if not impl:
+            for option, value in (("--contract", contract), ("--adapter", adapter)):
+                if value is not None:
+                    raise BadInput(f"{option} {value}: goes with --impl TARGET")
+            return None
+        if not operators or len(operators) != 1:
+            raise BadInput(
+                f"--impl {impl[0]}: expected one --operator NAME beside it (what the callable computes), "
+                f"got {len(operators or ())}"
+            )
+        if contract is not None and len(impl) > 1:
+            raise BadInput("--contract: holds for one --impl; check several one by one")
+        # The repro command has to work from any folder.
+        path = str(Path(contract).absolute()) if contract else ""
+        return cls(tuple(impl), operators[0], path, adapter or "")
+
+    def admitted(self) -> tuple[External, ...]:
+        """The callables, imported, fitted and known by name. Call it after the device is settled."""
+        from ..guests import known
+        from ..guests.external import external
+
+        return tuple(
+            known.admit(external(target, self.operator, contract=self.contract, adapter=self.adapter))
+            for target in self.targets
+        )
+
+
+def geometries(values: Sequence[str] | None) -> list[str]:
+    """The values of ``--geometry`` as names: a path is read and known under its stem from here on."""
+    from ..config import register
+
+    return [register(value) if _is_path(value) else value for value in values or ()]
+
+
+def _is_path(value: str) -> bool:
+    return value.endswith(".json") or "/" in value or "\\" in value

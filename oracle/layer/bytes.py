@@ -1,0 +1,83 @@
+"""Caches of a layer that hold bytes in an engine's layout, and ones that are read in another than they are written.
+
+A right cache writes and reads by ``reference/layouts``. The faulty ones write as it does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ...reference.layer import IndexCache, LatentCache, Trace
+from ...reference.layouts import (
+    SCALE_BYTES,
+    MlaRow,
+    ScaleRule,
+    decode_index_pages,
+    decode_mla_rows,
+    decode_plain_rows,
+    encode_mla_rows,
+)
+from ...reference.write_index import write_index
+
+#: Of the writer of fp8_ds_mla rows (vLLM 0.33.0).
+RULE = ScaleRule("pow2", least_scale=1e-4)
+
+
+class MlaRowCache(LatentCache):
+    """Latents as ``fp8_ds_mla``: codes, a scale a tile and rotated dims in bf16, in one row of bytes."""
+
+    def __init__(self, blocks: int, block_size: int, latent: int, rope: int) -> None:
+        super().__init__(blocks, block_size, latent + rope, dtype=torch.float32)
+        self.latent = latent
+        self.stored = torch.zeros(blocks * block_size, MlaRow(latent, rope).width, dtype=torch.uint8)
+
+    @property
+    def quantized(self) -> bool:
+        return True
+
+    def write(self, slots: Tensor, latents: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
+        kept, rows = self._claim(slots, requests, positions, trace)
+        new = latents[kept].float()
+        self.stored[rows] = encode_mla_rows(new[:, : self.latent], new[:, self.latent :], RULE)
+
+    def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
+        return decode_mla_rows(self.stored if slots is None else self.stored[slots], latent=self.latent).to(dtype)
+
+
+class FlatlyGathered(MlaRowCache):
+    """Rows gathered for the dense branch are read as plain e4m3 of one scale; sparse attention reads them rightly."""
+
+    def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
+        if slots is None:
+            return super().rows(None, dtype)
+        codes = self.stored[slots][:, : self.values.shape[1]]
+        return decode_plain_rows(codes, k_scale=self.k_scale).to(dtype)
+
+
+class IndexPageCache(IndexCache):
+    """Keys of the indexer in pages of bytes: all codes of a page first, then its scales."""
+
+    def __init__(self, blocks: int, block_size: int, width: int) -> None:
+        super().__init__(blocks, block_size, width, dtype=torch.float8_e4m3fn)
+        self.pages = torch.zeros(blocks, block_size * (width + SCALE_BYTES), dtype=torch.uint8)
+
+    def write(self, slots: Tensor, keys: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
+        self._claim(slots, requests, positions, trace)
+        write_index(keys, slots, self.pages)
+        codes, scales = self.decode()
+        self.values = codes.contiguous().view(torch.float8_e4m3fn).view_as(self.values)
+        self.scales = scales.contiguous().view_as(self.scales)
+
+    def decode(self) -> tuple[Tensor, Tensor]:
+        """Codes uint8 [blocks, block_size, e] and scales fp32 [blocks, block_size]."""
+        return decode_index_pages(self.pages, e=self.values.shape[1])
+
+
+class InterleavedPages(IndexPageCache):
+    """Reads each token as a row of its codes and its scale, in pages that are not written so."""
+
+    def decode(self) -> tuple[Tensor, Tensor]:
+        width = self.values.shape[1]
+        rows = self.pages.view(len(self.pages), self.block_size, width + SCALE_BYTES)
+        return rows[..., :width], rows[..., width:].contiguous().view(torch.float32)[..., 0]

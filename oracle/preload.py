@@ -1,0 +1,13 @@
+"""Imported by the server that confined workers are forked from, so that none of them imports it again."""
+
+from __future__ import annotations
+
+from ..optimized import interpreter, triton_runtime
+from . import check
+from .guests import known
+
+__all__ = ["check", "known"]
+
+# Only where kernels are interpreted for certain: asking whether there is a GPU would spoil it for the forked workers.
+if interpreter.requested() and triton_runtime.availability() is None:
+    triton_runtime.prepare()

@@ -9,7 +9,8 @@ from ..confinement import TIMEOUT, Confinement
 from ..device import settle
 from ..errors import BadInput
 from ..pool import Pool, default_jobs
-from . import guests, options
+from ..reports.summary import FAULT
+from . import causes, guests, options
 from .judging import Documents, judge
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
@@ -37,6 +38,8 @@ def check(
     seed: options.Seed = 0,
     json: options.Json = None,
     junit: options.JUnit = None,
+    bundle: options.BundleFolder = None,
+    diagnose: options.Diagnose = False,
     list_: options.List = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -45,6 +48,7 @@ def check(
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
     limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
     documents = Documents(json, junit)
+    bundles = causes.check_folder(bundle)
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
     brought = guests.Brought.of(impl, operator, contract, adapter)
@@ -68,6 +72,12 @@ def check(
     from ..reports.table import report
 
     report(console(stderr=documents.owns_stdout), verdicts, summary, failures_only=quiet)
+    if summary.exit_code == FAULT and (bundles or diagnose):
+        screen = console(stderr=documents.owns_stdout)
+        if bundles:
+            causes.bundle(screen, bundles, verdicts, where)
+        if diagnose:
+            causes.diagnose(screen, verdicts, where)
     raise typer.Exit(summary.exit_code)
 
 

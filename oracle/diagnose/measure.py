@@ -33,6 +33,8 @@ from .truth import alike, ideas_of, stage_of_fault
 
 FILE = PATH / "faults" / "diagnosis.json"
 SCHEMA = "attnoracle.diagnosis/1"
+#: Seconds for shrinking one case; one that takes longer is counted as cut off, and as large as it was then.
+SECONDS = 40.0
 #: Every n-th fault is put to the families alone as well.
 EVERY = 4
 
@@ -118,7 +120,7 @@ def shrunk(fault: Fault, case: Case) -> Size:
     """The smallest case of one fault."""
     sequence = "sequence" in fault.options
     trials = Trials(here(fault.implementation, "cpu", sequence=sequence))
-    found = shrink(case, trials, most_seconds=40.0)
+    found = shrink(case, trials, most_seconds=SECONDS)
     return Size(fault.name, found.case.id, _tokens(found.case), found.case.heads, found.runs, round(found.seconds, 3))
 
 
@@ -170,6 +172,12 @@ def run(
             file.write(json.dumps(asdict(entry)) + "\n")
 
 
+def load_journal(folder: Path, kind: str) -> list[dict[str, Any]]:
+    """What was measured of one kind, by all parts; each fault once."""
+    lines = [line for path in sorted(folder.glob(f"{kind}-*.jsonl")) for line in path.read_text().splitlines()]
+    return list({entry["fault"]: entry for entry in map(json.loads, lines)}.values())
+
+
 def summary(trials: Iterable[Mapping[str, Any]], sizes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     """The figures: in all, and by where the faults are planted."""
     trials, sizes = list(trials), list(sizes)
@@ -181,6 +189,7 @@ def summary(trials: Iterable[Mapping[str, Any]], sizes: Iterable[Mapping[str, An
         "shrinking": {
             "faults": len(sizes),
             "at_most_4_tokens_2_heads": len(small),
+            "cut_off": sum(size["seconds"] >= SECONDS for size in sizes),
             "median_tokens": statistics.median(size["tokens"] for size in sizes) if sizes else None,
             "median_heads": statistics.median(size["heads"] for size in sizes) if sizes else None,
             "median_runs": statistics.median(size["runs"] for size in sizes) if sizes else None,
@@ -213,6 +222,7 @@ def text(trials: list[dict[str, Any]], sizes: list[dict[str, Any]], environment:
     facts = {name: environment[name] for name in ("attnoracle", "git", "date", "python", "torch", "triton", "cpus")}
     order = {fault.name: place for place, fault in enumerate(FAULTS)}
     parts = [f'  "schema": {json.dumps(SCHEMA)}', f'  "environment": {json.dumps(facts)}']
+    parts.append(f'  "catalogue": {len(plan())}')
     parts.append(f'  "summary": {json.dumps(summary(trials, sizes), indent=2)}'.replace("\n", "\n  "))
     for name, entries in (("faults", trials), ("shrunk", sizes)):
         rows = sorted(entries, key=lambda entry: order.get(entry["fault"], len(order)))
@@ -221,4 +231,4 @@ def text(trials: list[dict[str, Any]], sizes: list[dict[str, Any]], environment:
     return "{\n" + ",\n".join(parts) + "\n}\n"
 
 
-__all__ = ("FILE", "Size", "Trial", "plan", "run", "summary", "text")
+__all__ = ("FILE", "Size", "Trial", "load_journal", "plan", "run", "summary", "text")

@@ -39,7 +39,7 @@ def block(measured: Mapping[str, Any]) -> str:
     alike = round((whole["first"] - whole["told_apart_from_all_others"]) * whole["faults"])
     small = shrinking["at_most_4_tokens_2_heads"]
     return f"""{BEGIN}
-{whole["faults"]} of the {measured["catalogue"]} faults were measured, in the order of a hash of their cases.
+{whole["faults"]} of the {measured["catalogue"]} faults were measured.
 
 | planted in | faults measured | ranked first | in the top three | right stage |
 | --- | ---: | ---: | ---: | ---: |
@@ -48,10 +48,11 @@ def block(measured: Mapping[str, Any]) -> str:
 * Of those ranked first, {alike} share their place with ideas that return the very same on the case; they count as one.
 * Without any entry of the catalogue, the ideas with free parameters alone explain {whole["families_alone_explain"]:.0%}
   of {whole["families_alone_of"]} faults (every fourth), {whole["families_alone_right_stage"]:.0%} at the right stage.
-* Shrinking: {small} of {shrinking["faults"]} first failing cases come down to at most 4 tokens and 2 heads; the median
-  is {shrinking["median_tokens"]:g} tokens and {shrinking["median_heads"]:g} heads, after {shrinking["median_runs"]:g} runs
-  and {shrinking["median_seconds"]:g} s on a busy machine. The others need what is large: an edge of a tile of 64 keys, a
-  window of 128, statistics over many elements. {shrinking["cut_off"]} were cut off after 40 s.
+* Shrinking: {small} of {shrinking["faults"]} first failing cases come down to at most 4 tokens and 2 heads. The median
+  is {shrinking["median_tokens"]:g} tokens and {shrinking["median_heads"]:g} heads,
+  after {shrinking["median_runs"]:g} runs and {shrinking["median_seconds"]:g} s on a busy machine.
+  The others need what is large: an edge of a tile of 64 keys, a window of 128, statistics over many elements.
+  {shrinking["cut_off"]} were cut off after 40 s.
 {END}"""
 
 

@@ -13,9 +13,11 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .capture import capture
 from .check import check
 from .diagnose import diagnose
 from .doctor import doctor
+from .engine import engine
 from .replay import replay
 from .repro import repro
 from .route import route
@@ -42,6 +44,8 @@ app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
 app.command()(route)
+app.command()(capture)
+app.command()(engine)
 
 
 def _show_version(wanted: bool) -> None:

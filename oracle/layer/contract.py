@@ -100,8 +100,12 @@ def check_traces(
     *,
     mode: Mode = "NONE",
     capturing: bool = False,
+    only: Sequence[Rule] = RULES,
 ) -> tuple[Violation, ...]:
-    """What the layers of one step, in model order, violate. ``step`` is the scheduler's, arranged."""
+    """What the layers of one step, in model order, violate. ``step`` is the scheduler's, arranged.
+
+    ``only``: rules whose evidence the traces hold; a layer that is watched from outside shows less.
+    """
     route = decide_route(rules, deployment, step.batch)
     found: list[Violation] = []
     source: Trace | None = None
@@ -113,7 +117,7 @@ def check_traces(
         source = source if trace.kind == "shared" else trace
         skip = decide_skip(rules, deployment, route, layer=trace.layer, kind=trace.kind, mode=mode, capturing=capturing)
         evidence = Evidence(trace, step, rules, deployment, route, skip, source)
-        for rule in RULES:
+        for rule in only:
             found += rule(evidence)
     return tuple(found)
 

@@ -54,13 +54,13 @@ def decode_threshold(rules: Rules, deployment: Deployment) -> Decision[int]:
     heads = deployment.local_heads
     value = entry.by_heads.get(heads, entry.otherwise)
     reasons = [f"{deployment.backend} on SM{deployment.device_family} with {heads} local heads: {value}"]
-    if deployment.speculative_tokens + 1 > value:
-        value = deployment.speculative_tokens + 1
-        reasons.append(f"raised to the decode query length {value} of speculative decoding")
     if deployment.hisparse:
         value = 1
         reasons.append("HiSparse decodes one token at a time: 1")
-    elif deployment.dcp > 1 and not deployment.dcp_varlen:
+    if deployment.speculative_tokens + 1 > value:
+        value = deployment.speculative_tokens + 1
+        reasons.append(f"raised to the decode query length {value} of speculative decoding")
+    if deployment.dcp > 1 and not deployment.dcp_varlen:
         value = 1
         reasons.append("DCP without decodes of several lengths: 1")
     return Decision(value, tuple(reasons))

@@ -1,0 +1,100 @@
+"""``attnoracle capture``: a live layer watched under the contract, its calls saved, and saved calls judged."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import BadInput
+from . import options
+from .terminal import check_target, console, write
+
+Target = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SCRIPT [ARGS] | FILES", help="A script that runs the engine, or with --judge saved calls."),
+]
+LayerName = Annotated[
+    str, typer.Option("--layer", metavar="MODULE:CLASS", help="Class of the layers to watch.", show_default=True)
+]
+MetadataName = Annotated[
+    str, typer.Option("--metadata", metavar="MODULE:FUNCTION", help="Gives the step's metadata for a layer.")
+]
+Folder = Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where captured calls go.")]
+RulesName = Annotated[str, typer.Option("--rules", metavar="NAME", help="Rules that the layers are held to.")]
+Deploy = Annotated[
+    str | None, typer.Option("--deployment", metavar="FILE", help="TOML with the fields of the deployment.")
+]
+Cases = Annotated[int, typer.Option("--cases", metavar="N", min=0, help="Calls saved of each layer.")]
+Queries = Annotated[int, typer.Option("--queries", metavar="N", min=1, help="Queries saved of each call.")]
+Megabytes = Annotated[int, typer.Option("--megabytes", metavar="N", min=1, help="Of all saved calls together.")]
+Judge = Annotated[bool, typer.Option("--judge", help="Judge saved calls against the reference in fp64.")]
+
+
+def capture(
+    context: typer.Context,
+    target: Target = None,
+    layer: LayerName = "vllm.model_executor.layers.attention.mla_attention:MLAAttention",
+    metadata: MetadataName = "attnoracle.oracle.engines.vllm_live:metadata",
+    out: Folder = "captured",
+    rules: RulesName = "vllm-0.33",
+    deployment: Deploy = None,
+    cases: Cases = 4,
+    queries: Queries = 64,
+    megabytes: Megabytes = 64,
+    judge: Judge = False,
+    json: options.Json = None,
+) -> None:
+    """Run a script and watch an engine's sparse-MLA layers in it: what they do, step by step, under the layer contract.
+
+    Saves real operator calls, bounded in size; --judge holds saved calls against the reference.
+    """
+    check_target("--json", json)
+    if not target:
+        raise BadInput("capture: expected a script that runs the engine, or --judge and saved calls, got nothing")
+    from ..environment import environment
+    from ..reports import capture_report
+    from ..reports.json_report import document, dumps
+
+    started = time.monotonic()
+    if judge:
+        summary, lists = capture_report.judged([Path(name) for name in target])
+    else:
+        limits = {"cases": cases, "queries": queries, "bytes": megabytes * 2**20}
+        summary, lists = _watch(target, layer, metadata, Path(out), rules, deployment, limits)
+    summary["seconds"] = time.monotonic() - started
+    if json is not None:
+        command = ["attnoracle", *context.obj]
+        write(json, lambda: dumps(document("capture", command, environment(), summary, **lists)))
+    capture_report.report(console(stderr=json == "-"), summary, lists)
+    raise typer.Exit(capture_report.exit_code(summary))
+
+
+def _watch(
+    target: list[str], layer: str, metadata: str, folder: Path, rules: str, deployment: str | None, limits: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    from ..engines.attach import named, run_script, watched
+    from ..engines.deployments import read_deployment
+    from ..engines.watch import Limits, Watch
+    from ..policies import load_rules
+    from ..reports import capture_report
+
+    if deployment is None:
+        raise BadInput("capture: expected --deployment FILE with the backend, heads and dims of the engine's layers")
+    script = Path(target[0])
+    # The script's own folder may hold the layer.
+    sys.path.insert(0, str(script.absolute().parent))
+    try:
+        kind, source = named(layer), named(metadata)
+        folder.mkdir(parents=True, exist_ok=True)
+        facts = read_deployment(Path(deployment))
+        watch = Watch(load_rules(rules), facts, source, folder=folder, limits=Limits(**limits))
+        with watched(kind, watch), contextlib.redirect_stdout(sys.stderr):
+            run_script(script, target[1:])
+    finally:
+        sys.path.remove(str(script.absolute().parent))
+    return capture_report.seen(watch)

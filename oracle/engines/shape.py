@@ -1,0 +1,73 @@
+"""The names under which a live sparse-MLA layer keeps what is watched: vLLM's, unless told otherwise.
+
+A layer is any object (a ``torch.nn.Module`` as a rule) with these attributes; dots reach into attributes::
+
+    layer_name            its name in the model
+    indexer               called once a forward where the layer has one; arguments and result do not matter
+    topk_indices_buffer   int32 [rows, k], shared by the layers of a model: request-local positions, -1 for none
+    impl.forward_mqa      called with (q, kv_cache, metadata, layer); q [s, h, c+r] or the pair (latent, rope); returns
+                          (out [s, h, c], lse or None)
+    impl.forward_mha      called with the prefill tokens; its arguments are not looked at beyond the first, q [s, h, d]
+    scale, kv_lora_rank   of the softmax, and the width of the values
+
+and metadata, handed to ``forward_mqa`` and found before it by the function that the caller gives::
+
+    num_decodes, num_decode_tokens, num_prefills, prefill_max_seq_len
+    query_start_loc [b+1], seq_lens [b], block_table [b, pages], req_id_per_token [s], block_size
+    prefill               None, or with use_dense_mha
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import BadInput
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Attribute names of a layer; those of the metadata are fixed."""
+
+    name: str = "layer_name"
+    indexer: str = "indexer"
+    buffer: str = "topk_indices_buffer"
+    mqa: str = "impl.forward_mqa"
+    mha: str = "impl.forward_mha"
+    scale: str = "scale"
+    rank: str = "kv_lora_rank"
+
+
+def reach(thing: Any, path: str) -> Any:
+    """The attribute at a dotted path; None where one on the way is missing."""
+    for part in path.split("."):
+        thing = getattr(thing, part, None)
+    return thing
+
+
+def need(thing: Any, path: str) -> Any:
+    """As ``reach``. Raises BadInput naming the attribute that a layer lacks."""
+    found = reach(thing, path)
+    if found is None:
+        raise BadInput(
+            f"{type(thing).__name__}: expected an attribute {path}, found none; name where it is with a Shape "
+            "(see oracle/engines/shape.py)"
+        )
+    return found
+
+
+def replace_at(thing: Any, path: str, value: Any) -> None:
+    """Set the attribute at a dotted path, on the instance."""
+    *owners, last = path.split(".")
+    owner = reach(thing, ".".join(owners)) if owners else thing
+    # A module refuses a plain function in place of a submodule.
+    vars(owner)[last] = value
+
+
+def restore_at(thing: Any, path: str, before: Any) -> None:
+    """Undo ``replace_at``: ``before`` is what the instance itself held, or None where its class did."""
+    *owners, last = path.split(".")
+    owner = reach(thing, ".".join(owners)) if owners else thing
+    del vars(owner)[last]
+    if before is not None:
+        vars(owner)[last] = before

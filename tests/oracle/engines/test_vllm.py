@@ -1,0 +1,88 @@
+"""vLLM's own functions beside ours, where its sources are: installed, or in a folder named in the environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.engines.agreement import Comparison, findings
+from attnoracle.oracle.engines.batches import questions
+from attnoracle.oracle.engines.compare_rules import compare_rules
+from attnoracle.oracle.engines.source import Engine, Sources, locate
+from attnoracle.oracle.engines.vllm import rules_for
+from attnoracle.oracle.engines.vllm_rules import VllmRules
+from attnoracle.oracle.errors import OracleError, Unsupported
+from attnoracle.oracle.policies import load_rules
+
+#: A folder with vLLM's Python sources; they are enough.
+FOLDER = "ATTNORACLE_VLLM_SOURCE"
+RESULT = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "vllm-0.33.0" / "engine.json"
+
+
+@pytest.fixture(scope="module")
+def vllm() -> Engine:
+    try:
+        return locate("vllm", os.environ.get(FOLDER))
+    except OracleError as error:
+        pytest.skip(f"{error}; or set {FOLDER}")
+
+
+def differ(comparisons: list[Comparison]) -> set[str]:
+    return {one.name for one in comparisons if one.disagreements}
+
+
+def test_decisions_agree(vllm: Engine) -> None:
+    rules = load_rules(rules_for(vllm))
+    found = compare_rules(VllmRules(Sources(vllm)), rules, questions(rules, 300, 1))
+    assert findings(found) == []
+    assert min(one.cases for one in found) > 0
+
+
+@pytest.mark.parametrize(
+    ("change", "names"),
+    [
+        pytest.param({"indexer_skip": False}, {"skip"}, id="skip"),
+        pytest.param({"tables": {}}, {"mha"}, id="table"),
+        pytest.param({"dense_excludes_pcp_with_dcp": False}, {"dense"}, id="pcp-and-dcp"),
+        pytest.param({"context_rows_floor": "max_num_seqs*block_size"}, {"workspace"}, id="workspace"),
+        pytest.param({"gates": {}}, {"gate", "mha"}, id="gate"),
+    ],
+)
+def test_a_rule_that_is_wrong_is_seen(vllm: Engine, change: dict[str, Any], names: set[str]) -> None:
+    rules = load_rules(rules_for(vllm))
+    asked = questions(rules, 400, 2)
+    found = compare_rules(VllmRules(Sources(vllm)), replace(rules, **change), asked)
+    assert names <= differ(found)
+
+
+def test_the_command(vllm: Engine, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    source = str(vllm.root.parent)
+    assert main(["engine", "vllm", "--source", source, "--batches", "30", "--cases", "0", "--json", "-"]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["summary"]["errors"] == 0 and document["findings"] == []
+    assert {one["name"] for one in document["comparisons"]} >= {"threshold", "split", "chunks", "guard", "mha", "skip"}
+    assert max(map(len, captured.err.splitlines())) <= 80
+
+
+def test_a_version_without_rules_is_said() -> None:
+    with pytest.raises(Unsupported, match=r"0\.33"):
+        rules_for(Engine("vllm", Path("vllm"), "0.12.0"))
+
+
+def test_the_committed_run() -> None:
+    """At least 10,000 batches, and whatever differs in a decision is told."""
+    document = json.loads(RESULT.read_text())
+    assert document["summary"]["version"] == "0.33.0"
+    assert document["summary"]["batches"] >= 10_000
+    assert {one["name"] for one in document["comparisons"]} >= {"threshold", "mha", "skip", "mask-bits", "convert"}
+    told = (RESULT.parents[3] / "docs" / "findings.md").read_text()
+    for finding in document["findings"]:
+        assert f"`{finding['name']}`" in told

@@ -1,0 +1,187 @@
+"""A layer in an engine's shape, watched: right, wrong in the ways of vllm#52512, and a kernel that is off."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+
+from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.engines.captured import judge, load
+from attnoracle.oracle.engines.shape import Shape
+from attnoracle.oracle.engines.watch import MARK, Limits, Watch
+from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.replay.scene_rig import DEPLOYMENT, scaled_rules
+from attnoracle.oracle.replay.steps_incident import Scaled
+from attnoracle.reference.routing import Deployment
+
+FACTS = {**DEPLOYMENT, "wrapper": "generic"}
+
+
+@pytest.fixture(scope="module")
+def engine() -> ModuleType:
+    path = Path(__file__).with_name("engine_layer.py")
+    spec = importlib.util.spec_from_file_location("engine_layer_under_watch", path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Model:
+    """Two layers and the step that both are told."""
+
+    def __init__(self, engine: ModuleType, folder: Path | None, **how: Any) -> None:
+        self.engine, self.now = engine, None
+        buffer = torch.zeros(64, engine.TOPK, dtype=torch.int32)
+        self.layers = [
+            engine.EngineLayer("layers.0", buffer, **how),
+            engine.EngineLayer("layers.1", buffer, indexer=False, **how),
+        ]
+        deployment = Deployment(**FACTS)
+        rules = scaled_rules("vllm-0.33", Scaled(), deployment)
+        self.watch = Watch(rules, deployment, lambda layer: self.now, folder=folder, limits=Limits(cases=2, queries=8))
+        for layer in self.layers:
+            self.watch.attach(layer)
+
+    def step(self, requests: list[tuple[int, int]]) -> None:
+        self.now = self.engine.metadata(requests)
+        for layer in self.layers:
+            layer(self.now)
+
+    def broken(self) -> set[str]:
+        self.watch.detach()
+        return {violation.rule for violation in self.watch.violations}
+
+
+def test_a_right_layer_breaks_nothing(engine: ModuleType, tmp_path: Path) -> None:
+    model = Model(engine, tmp_path)
+    for requests in ([(6, 0)], [(1, 6)], [(1, 7), (5, 0)], [(20, 0)], [(1, 20), (1, 8)]):
+        model.step(requests)
+    assert model.broken() == set()
+    assert model.watch.steps == 5
+    assert [judge(load(path)).findings for path in model.watch.saved] == [[]] * 4
+
+
+def test_a_layer_that_never_runs_mha_is_seen(engine: ModuleType) -> None:
+    """The indexer skips, sparse MQA reads what it left."""
+    model = Model(engine, None, runs_mha=False)
+    model.step([(20, 0)])
+    model.step([(6, 0)])
+    assert {"route", "topk-computed"} <= model.broken()
+    assert {one.step for one in model.watch.violations} == {2}
+
+
+def test_a_skip_beside_a_decode_is_seen(engine: ModuleType) -> None:
+    model = Model(engine, None)
+    model.step([(6, 0)])
+    model.layers[0]._modules["indexer"].always_skips = True
+    model.step([(1, 6), (5, 0)])
+    assert {"skip", "topk-computed"} <= model.broken()
+
+
+def test_a_kernel_that_is_off_is_seen_in_what_was_saved(engine: ModuleType, tmp_path: Path) -> None:
+    model = Model(engine, tmp_path)
+    for layer in model.layers:
+        layer.impl.error = 0.02
+    model.step([(20, 0)])
+    assert model.broken() == set()
+    assert all(judge(load(path)).findings for path in model.watch.saved)
+    assert main(["capture", "--judge", *map(str, model.watch.saved)]) == 1
+
+
+def test_the_layer_is_left_as_it_was(engine: ModuleType) -> None:
+    model = Model(engine, None)
+    model.step([(6, 0)])
+    model.broken()
+    layer = model.layers[0]
+    assert isinstance(layer.indexer, torch.nn.Module)
+    assert not set(vars(layer.impl)) & {"forward_mqa", "forward_mha"}
+    assert "indexer" not in vars(layer)
+    assert not bool((layer.topk_indices_buffer == MARK).any())
+
+
+def test_files_are_bounded(engine: ModuleType, tmp_path: Path) -> None:
+    model = Model(engine, tmp_path)
+    for _ in range(5):
+        model.step([(40, 0)])
+    model.broken()
+    assert len(model.watch.saved) == 4
+    call = load(model.watch.saved[0])
+    assert len(call.inputs["q"]) == 8 and len(call.inputs["kv"]) <= 8 + engine.TOPK
+    assert call.inputs["scale"] == engine.SCALE
+
+
+def test_a_layer_of_another_shape_is_refused(engine: ModuleType) -> None:
+    with pytest.raises(BadInput, match="expected an attribute layer_name"):
+        Watch(None, None, lambda layer: None).attach(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+    assert Shape().mqa == "impl.forward_mqa"
+
+
+SCRIPT = """
+import torch
+import engine_layer as engine
+
+NOW = []
+if __name__ == "__main__":
+    buffer = torch.zeros(64, engine.TOPK, dtype=torch.int32)
+    layer = engine.EngineLayer("layers.0", buffer)
+    layer.impl.error = {error}
+    for requests in ([(20, 0)], [(1, 20)]):
+        engine.STEP = engine.metadata(requests)
+        layer(engine.STEP)
+    print("done")
+"""
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> Iterator[Path]:
+    text = Path(__file__).with_name("engine_layer.py").read_text()
+    (tmp_path / "engine_layer.py").write_text(text + "\n\ndef now(layer):\n    return STEP\n")
+    (tmp_path / "run.py").write_text(SCRIPT.format(error=0.0))
+    facts = "\n".join(f"{name} = {json.dumps(value)}" for name, value in FACTS.items())
+    (tmp_path / "deployment.toml").write_text(facts)
+    yield tmp_path / "run.py"
+    import sys
+
+    sys.modules.pop("engine_layer", None)
+
+
+def test_the_command(script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    folder = script.parent
+    names = ["--layer", "engine_layer:EngineLayer", "--metadata", "engine_layer:now"]
+    facts = ["--deployment", str(folder / "deployment.toml"), "--out", str(folder / "calls")]
+    assert main(["capture", *names, *facts, "--json", "-", str(script)]) == 0
+    captured = capsys.readouterr()
+    document = json.loads(captured.out)
+    assert document["summary"]["steps"] == 2 and document["violations"] == []
+    assert "2 steps watched, 2 calls saved, 0 violations" in captured.err
+    files = [one["file"] for one in document["files"]]
+    assert main(["capture", "--judge", *files]) == 0
+    assert capsys.readouterr().out.count("PASS") == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["capture"], "expected a script"),
+        (["capture", "run.py"], "expected --deployment"),
+        (["capture", "run.py", "--deployment", "{deployment}"], "cannot import vllm"),
+        (["capture", "--judge", "{deployment}"], "expected a safetensors file"),
+    ],
+)
+def test_what_cannot_be_asked_is_exit_2(
+    script: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], said: str
+) -> None:
+    if importlib.util.find_spec("vllm") is not None and "vllm" in said:
+        pytest.skip("vllm is installed here")
+    named = [part.format(deployment=script.parent / "deployment.toml") for part in arguments]
+    assert main(named) == 2
+    assert said in capsys.readouterr().err

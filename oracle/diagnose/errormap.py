@@ -116,12 +116,12 @@ def _window_axis(seen: Observation, bad: Tensor) -> Axis:
         0, shown[bad], torch.ones(int(bad.sum())).double()
     )
     share = total / max(1, bad.shape[0])
-    return _axis("keys before the window's end", share, torch.arange(len(share)), len(share))
+    return _axis("from the end", share, torch.arange(len(share)), len(share))
 
 
 def _axis(name: str, share: Tensor, places: Tensor, length: Tensor | int) -> Axis:
     hit = share > 0
-    singular = {"queries": "query"}.get(name, name.removesuffix("s"))
+    singular = {"queries": "query", "from the end": "key"}.get(name, name.removesuffix("s"))
     rule = next(described(places, hit, torch.ones_like(hit), length, singular), "")
     plural = rule.replace("querys", "queries")
     if not plural and bool(hit.any()):

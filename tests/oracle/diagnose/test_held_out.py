@@ -40,24 +40,17 @@ def _log2_of_sum(joint, a, b):
 
 HELD_OUT = [
     (DENSE, {"scale": lambda s, n: s * 0.963}, "softmax scale", "scores", "0.13023,"),
-    (SPARSE, {"scale": lambda s, n: s * 1.0371}, "softmax scale", "scores", ""),
     (MASKED, {"scale": lambda s, n: 1 / math.sqrt(80)}, "softmax scale", "scores", "1/sqrt(80)"),
     (DENSE, {"score": lambda qk, s: 30 * torch.tanh(qk * s / 30)}, "soft cap", "scores", "30 tanh"),
     (DENSE, {"lse": lambda lse, out: lse + 0.0125}, "LSE base or offset", "lse", "off by +0.0125"),
-    (SPARSE, {"lse": lambda lse, out: lse * math.log(2)}, "LSE base or offset", "lse", "ln 2"),
     (DENSE, {"log": lambda peak, total: 0.7 * peak + torch.log(total)}, "parts of the LSE", "lse", "times 0.7"),
-    (MASKED, {"product": lambda p, v: (p @ v) * 1.25}, "factor", "P.V", "1.25"),
     (DENSE, {"seen": lambda seen, cols: seen & (cols % 32 != 5)}, "keys read", "mask", "keys = 5 mod 32"),
-    (DENSE, {"seen": lambda seen, cols: seen & (cols >= 3)}, "keys read", "mask", "the first 3 keys"),
     (DENSE, {"last_key": lambda rows, q, k: rows + (k - q) + 2}, "keys read", "mask", "past the diagonal"),
     (DENSE, {"diagonal": _window}, "keys read", "mask", "24 to"),
-    (MASKED, {"inside": lambda cols, n: cols < n - 4}, "keys read", "mask", ""),
     (SPARSE, {"seen": lambda seen, slots: seen & (slots % 16 != 7)}, "keys read", "mask", "slots = 7 mod 16"),
     (SPARSE, {"slots": lambda k, block: range(0, k, block - 2), "block_k": 16}, "keys read", "mask", "more than once"),
-    (DENSE, {"output": lambda out, dtype: out.roll(1, 0).to(dtype)}, "rows moved", "output", "query"),
     (SPARSE, {"output": lambda out, dtype: out.flip(1).to(dtype)}, "rows moved", "output", "0 that of 3"),
     (DENSE, {"rows_written": lambda rows, n: rows[rows % 4 != 3]}, "rows constant", "output", "Queries 3"),
-    (DENSE, {"inputs": lambda q, k, v: (_e5m2(q), k, v)}, "format of queries", "gather", "e5m2"),
     (MASKED, {"probabilities": lambda p, dtype: _e5m2(p)}, "format of probabilities", "softmax", "e5m2"),
     (INDEXER, {"activate": lambda x: torch.where(x < 0, 0.07 * x, x)}, "slope of the ReLU", "logits", "0.07"),
     (INDEXER, {"heads": lambda n: [0, 1, 3]}, "heads summed", "logits", "Left out: head 2"),
@@ -100,21 +93,6 @@ def test_a_sink_with_another_factor_is_solved_for():
     )
     best = rank(observe(case, faulty))[0]
     assert best.hypothesis.name == "sink logit" and "multiplied by 0.8" in best.hypothesis.words and best.fits
-
-
-def test_what_no_idea_explains_is_said_to_be_unexplained():
-    case = Case.parse(DENSE)
-    kernel = simulated("dense_mha")
-
-    def noisy(**a):
-        out, lse = kernel(**a)
-        generator = torch.Generator().manual_seed(0)
-        return out + torch.randn(out.shape, generator=generator).to(out.dtype), lse + torch.randn(
-            lse.shape, generator=generator
-        )
-
-    found = rank(observe(case, Implementation("dense_mha/x", SIMULATED, lambda facts: None, lambda: noisy)))
-    assert all(not one.fits and one.explained < 0.3 for one in found)
 
 
 def test_a_right_kernel_needs_no_explanation():

@@ -12,10 +12,10 @@ import typer
 from ..device import settle
 from ..errors import BadInput
 from ..reports.summary import FAULT, NOTHING, WELL
-from . import options
+from . import guests, options
 from .repro import CaseOrBundle, is_bundle
 from .selection import named_cases, suite_cases
-from .shrink import Sequence_
+from .shrink import One, Sequence_, chosen
 from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 def diagnose(
     context: typer.Context,
     case: CaseOrBundle,
-    implementation: Annotated[
-        str | None,
-        typer.Option("--implementation", "-i", metavar="NAME", help="Like dense_mha/triton, or fault:NAME."),
-    ] = None,
+    implementation: One = None,
+    impl: guests.Impl = None,
+    contract: guests.Contract = None,
+    adapter: guests.Adapter = None,
     device: options.DeviceName = options.Device.auto,
     sequence: Sequence_ = False,
     stored: Annotated[
@@ -52,17 +52,18 @@ def diagnose(
             from ..bundle import read
 
             bundle = read(Path(case))
-            name, which, sequence = implementation or bundle.implementation, bundle.case, bundle.sequence
+            which, sequence = bundle.case, bundle.sequence
+            name = bundle.implementation
+            if implementation or impl:
+                name = chosen(implementation, impl, contract, adapter, which.operator)
             if stored:
                 found = _stored(bundle, where)
             else:
                 found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
         else:
             (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
-            if implementation is None:
-                raise BadInput("--implementation: a case needs a kernel to run; a bundle names its own")
-            make = named(implementation, which.operator)
-            found = find(which, make, where, sequence=sequence, name=implementation)
+            name = chosen(implementation, impl, contract, adapter, which.operator)
+            found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
     write(json, lambda: document(["attnoracle", *context.obj], found))
     report(console(stderr=json == "-"), found)
     status = found.verdict.status if found.verdict else "FAIL"

@@ -84,7 +84,12 @@ def scored(seen: Observation, known: Known | None = None, *, thorough: bool = Fa
     if thorough or not found or min(one.cost for one in found) > CERTAIN:
         more = chain(*(family(seen) for family in further), tiled(seen.operator))
         found += _tried(seen, whole, more, known)
-    return sorted(found, key=lambda one: (not one.fits, one.cost, -one.explained))
+    return sorted(found, key=_order)
+
+
+def _order(one: Ranked) -> tuple[bool, bool, float, float]:
+    """Of those that fit, one with many solved numbers comes last: it fits whatever is linear in them."""
+    return (not one.fits, one.fits and one.hypothesis.parameters > 1, one.cost, -one.explained)
 
 
 def _tried(seen: Observation, whole: Gap, hypotheses: Iterable[Hypothesis], known: Known | None) -> list[Ranked]:

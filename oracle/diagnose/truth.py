@@ -32,6 +32,7 @@ MARKS: dict[str, str] = {
     "second-call-differs": "runs differ",
     "tile-lost-on-some-runs": "runs differ",
     "head-sum-race": "runs differ",
+    "ties-in-arrival-order": "runs differ",
     "answer-from-recycled-memory": "runs differ",
     "plan-of-first-call": "lengths kept",
     "scale-of-first-call": "scale kept",

@@ -94,6 +94,7 @@ def test_probes_find_the_stage_inside_a_kernel(sites, stage):
         ("head-sum-race", "indexer_scores:tiny:h4:q5:k20:bf16:randn:contiguous:-:s0", False, "runs are right"),
         ("output-accumulates", DENSE.id, False, "adds its answer"),
         ("sum-order-varies", "sparse_mqa:tiny:h4:q3:k60:top40:bf16:randn:contiguous:-:s0", False, "varying order"),
+        ("ties-in-arrival-order", "topk_select:tiny:h1:q3:k300:top40:bf16:clustered:contiguous:-:s0", False, "runs"),
         ("scale-of-first-call", "sparse_mqa:tiny:h4:q3:k30:top20:bf16:randn:contiguous:-:s0", True,
         "scale of the first"), ("selection-cached-by-shape",
         "topk_select:tiny:h1:q4:k30:top8:bf16:randn:contiguous:-:s0", True, "answer of the"),

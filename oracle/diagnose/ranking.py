@@ -10,10 +10,10 @@ import torch
 
 from .dictionary import catalogue, tiled
 from .distance import Gap
-from .expectation import ATTENTION
 from .formats import formats
 from .hypothesis import Hypothesis
 from .keys import keys
+from .misread import misread
 from .moved import constant, moved
 from .observation import Answer, Observation
 from .ranking_families import indexer, merge, selection
@@ -37,7 +37,9 @@ CERTAIN = 2e-3
 
 #: Families of an operator: those tried at once, and those tried where nothing is certain yet.
 _FAMILIES: dict[str, tuple[tuple[Family, ...], tuple[Family, ...]]] = {
-    **dict.fromkeys(ATTENTION, ((scale, lse, lse_parts, gain, sink, moved, constant), (keys, softcap, formats))),
+    "sparse_mqa": ((scale, lse, lse_parts, gain, sink, moved, constant), (keys, softcap, formats)),
+    "dense_mha": ((scale, lse, lse_parts, gain, moved, constant), (keys, softcap, misread, formats)),
+    "masked_mha": ((scale, lse, lse_parts, gain, moved, constant), (keys, softcap, misread, formats)),
     "indexer_scores": ((indexer, gain, constant, formats), ()),
     "paged_indexer_scores": ((gain, constant), ()),
     "topk_select": ((selection, formats), ()),

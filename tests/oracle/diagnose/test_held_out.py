@@ -52,6 +52,7 @@ HELD_OUT = [
     (SPARSE, {"output": lambda out, dtype: out.flip(1).to(dtype)}, "rows moved", "output", "0 that of 3"),
     (DENSE, {"rows_written": lambda rows, n: rows[rows % 4 != 3]}, "rows constant", "output", "Queries 3"),
     (MASKED, {"probabilities": lambda p, dtype: _e5m2(p)}, "format of probabilities", "softmax", "e5m2"),
+    (DENSE, {"inputs": lambda q, k, v: (q, k, v[:, :1].expand_as(v))}, "tensor misread", "gather", "the first head"),
     (INDEXER, {"activate": lambda x: torch.where(x < 0, 0.07 * x, x)}, "slope of the ReLU", "logits", "0.07"),
     (INDEXER, {"heads": lambda n: [0, 1, 3]}, "heads summed", "logits", "Left out: head 2"),
     (INDEXER, {"dequantise": _scale_of_16}, "key scale of a block", "logits", "16"),

@@ -15,7 +15,7 @@ from attnoracle.oracle.faults import FAULTS, fault
 FAMILIES = (
     "softmax scale", "keys read", "rows moved", "rows constant", "LSE base or offset", "parts of the LSE", "sink logit",
     "heads summed", "slope of the ReLU", "score bits compared", "short rows", "window end", "ties stored",
-    "merge weights",
+    "merge weights", "tensor misread",
     "base of a side's LSE", "key scale of a block", "format of q.k of a head", "format of the accumulator",
     "format of probabilities",
 )  # fmt: skip

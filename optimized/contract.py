@@ -10,12 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Literal
 
-Format = Literal["fp64", "fp32", "tf32", "bf16", "fp16", "e4m3", "e5m2"]
+Format = Literal["fp64", "fp32", "fp22", "tf32", "bf16", "fp16", "e4m3", "e5m2"]
 
-#: Largest relative error of rounding to nearest in each format.
+#: Largest relative error of rounding to nearest in each format. fp22 is no storage format: Hopper's fp8 tensor cores
+#: keep 13 of fp32's 23 mantissa bits while they add (DeepSeek-V3 report, section 3.3.2; SageAttention2, section 3.2).
 UNIT_ROUNDOFF: dict[str, float] = {
     "fp64": 2.0**-53,
     "fp32": 2.0**-24,
+    "fp22": 2.0**-14,
     "tf32": 2.0**-11,
     "bf16": 2.0**-8,
     "fp16": 2.0**-11,
@@ -43,13 +45,15 @@ class Contract:
     row_sum: Literal["unrounded", "rounded"] = "unrounded"
     """Whether the softmax denominator sums the probabilities before or after they are rounded."""
     lse_base: Literal["e", "2"] | None = "e"
-    """Base of the returned log-sum-exp; None: the implementation returns none."""
+    """Base of the log-sum-exp that is returned, and in a merge of those that are taken; None: there is none."""
     lse_error: float = 0.0
     """Error of the LSE beyond fp32 arithmetic, in natural log units, relative to max(1, |lse|)."""
     empty_out: Literal["zero", "nan", "undefined"] = "zero"
     """Output of a query that sees no key."""
-    empty_lse: Literal["-inf", "+inf", "nan", "undefined"] = "-inf"
-    """LSE of a query that sees no key."""
+    empty_lse: Literal["-inf", "+inf", "nan", "zero", "sentinel", "undefined"] = "-inf"
+    """LSE of a query that sees no key; sentinel: finite, at most -4e4 in the declared base."""
+    empty_side: Literal["ignored", "undefined"] = "ignored"
+    """What a merge does with a side whose LSE is -inf: whatever it holds is ignored, or nothing is promised."""
     invalid_index: Literal["ignored", "negative-ignored", "undefined"] = "ignored"
     """Index < 0 or >= n: both ignored; only the negative ones ignored; neither may occur."""
     duplicates: Literal["counted", "collapsed", "undefined"] = "counted"
@@ -64,6 +68,16 @@ class Contract:
     """Order of selected indices."""
     topk_ties: Literal["any", "lowest-index"] = "any"
     """Which of several equal scores at the threshold are selected."""
+    scale_quotient: Literal["division", "reciprocal"] = "division"
+    """How ``quantize`` gets codes where a scale is no power of two: x / scale, or x times the rounded 1 / scale."""
+    scale_read: Literal["fp32", "ue8m0"] = "fp32"
+    """How stored fp32 scales are read: as they are, or by their exponent alone."""
+    nonfinite: Literal["element", "undefined"] = "element"
+    """NaN and infinities among the values of a block: they spoil their own code alone, or may not occur."""
+    compaction: Literal["stable", "any"] = "stable"
+    """Order of the valid entries that ``convert_indices`` brings to the front."""
+    mask_rest: Literal["zero", "undefined"] = "zero"
+    """Words of a bit mask behind the keys and rows behind the queries of a request."""
     deterministic: bool = True
     """Two runs on the same inputs agree bit for bit."""
     batch_invariant: bool = False
@@ -80,8 +94,8 @@ class Contract:
             raise ValueError(f"contract field 'exp_error': expected a relative error in [0, 1), got {self.exp_error}")
         if not 0.0 <= self.lse_error < float("inf"):
             raise ValueError(f"contract field 'lse_error': expected a finite value >= 0, got {self.lse_error}")
-        if self.output == "tf32":
-            raise ValueError("contract field 'output': tf32 is no storage format; expected fp32 or another")
+        if self.output in ("tf32", "fp22"):
+            raise ValueError(f"contract field 'output': {self.output} is no storage format; expected fp32 or another")
 
     def as_dict(self) -> dict[str, object]:
         """The contract as JSON-ready values."""

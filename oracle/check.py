@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import reference
 from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
@@ -27,6 +28,7 @@ from .errors import Unsupported
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
+from .judge.conventions import View, declared, explained
 from .judge.findings import Judgement
 from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
@@ -59,11 +61,18 @@ def drawn(case: Case, device: str) -> Inputs:
 
 
 def check(
-    case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False, draw: Draw = drawn
+    case: Case,
+    implementation: Implementation,
+    *,
+    device: str = "cpu",
+    sequence: bool = False,
+    draw: Draw = drawn,
+    explain: bool = True,
 ) -> Verdict:
     """Judge one implementation on one case.
 
-    ``draw`` makes the tensors; a bundle hands out those that it holds.
+    ``draw`` makes the tensors; a bundle hands out those that it holds. ``explain`` looks for a convention under which a
+    wrong answer would be right, and names it in the findings.
 
     ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
     It triples the time, so the audit asks for it and the differential matrix does not.
@@ -99,7 +108,7 @@ def check(
     if reason is not None:
         return verdict("UNSUPPORTED", reason)
     try:
-        judgement = _judged(case, implementation, device, draw, power=True)
+        judgement = _judged(case, implementation, device, draw, power=True, explain=explain)
     except Raised as raised:
         return verdict("ERROR", str(raised))
     except Unsupported as reason:
@@ -130,8 +139,13 @@ def check(
     return verdict("PASS", "", judgement)
 
 
-def _judged(case: Case, implementation: Implementation, device: str, draw: Draw, *, power: bool) -> Judgement:
-    """One judgement on one seed: run twice, then memory, structure, repetition and numbers."""
+def _judged(
+    case: Case, implementation: Implementation, device: str, draw: Draw, *, power: bool, explain: bool = False
+) -> Judgement:
+    """One judgement on one seed: run twice, then memory, structure, repetition and numbers.
+
+    An operator that writes in place gets its inputs anew for the second run, and for the judge.
+    """
     op = operator(case.operator)
     inputs = draw(case, device)
     arguments = inputs.kwargs()
@@ -140,26 +154,46 @@ def _judged(case: Case, implementation: Implementation, device: str, draw: Draw,
     first = run_once(implementation, inputs.arena.device, "nan", arguments)
     judgement.findings += first.problems
     judgement.findings += _structure(op, arguments, first.outputs, implementation)
-    judgement.findings += _inputs_kept(inputs, before)
+    judgement.findings += _inputs_kept(op, inputs, before)
     if judgement.findings:
-        return judgement
-    second = run_once(implementation, inputs.arena.device, "stale", arguments)
+        return _explained(judgement, op, arguments, first.outputs, implementation) if explain else judgement
+    again = draw(case, device) if op.writes else inputs
+    second = run_once(implementation, again.arena.device, "stale", again.kwargs())
     judgement.findings += second.problems
     judgement.findings += _structure(op, arguments, second.outputs, implementation)
-    judgement.findings += _inputs_kept(inputs, before)
+    judgement.findings += _inputs_kept(op, again, before)
     if judgement.findings:
         return judgement
+    answers = answer_of(op, inputs, first.outputs), answer_of(op, again, second.outputs)
+    arguments = draw(case, device).kwargs() if op.writes else arguments
     if implementation.contract.deterministic:
-        runs = (op.settle(arguments, run.outputs, implementation.contract) for run in (first, second))
+        runs = (op.settle(arguments, answer, implementation.contract) for answer in answers)
         judgement.findings += _repeats(op, *runs)
-    numbers = op.judge(arguments, first.outputs, implementation.contract, power)
+    numbers = op.judge(arguments, answers[0], implementation.contract, power)
     if not implementation.contract.deterministic:
         # Two answers that may differ are two answers to judge.
-        other = op.judge(arguments, second.outputs, implementation.contract, False)
+        other = op.judge(arguments, answers[1], implementation.contract, False)
         numbers.findings += other.findings
         numbers.suspicions += other.suspicions
     numbers.findings[:0] = judgement.findings
-    return numbers
+    return _explained(numbers, op, arguments, answers[0], implementation) if explain and numbers.findings else numbers
+
+
+def _explained(
+    judgement: Judgement, op: Operator, arguments: Mapping[str, Any], outputs: Any, implementation: Implementation
+) -> Judgement:
+    """The judgement with the convention named that would make its findings go away, if there is one."""
+    if "lse" not in op.outputs and op.name != "topk_select":
+        return judgement  # there is no hypothesis about the others
+    if not (isinstance(outputs, tuple) and all(isinstance(value, Tensor) for value in outputs)):
+        return judgement
+    contract = implementation.contract
+    dtypes = tuple(allowed[0] for allowed in op.dtypes(arguments, contract))
+
+    def right() -> tuple[Tensor, ...]:
+        return declared(getattr(reference, op.name)(**arguments), contract, dtypes)
+
+    return explained(judgement, View(arguments, outputs, contract), op.judge, op.shapes(arguments), right)
 
 
 def run_once(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> Run:
@@ -183,11 +217,18 @@ def _copied(output: Tensor) -> Tensor:
         raise Raised(f"an output cannot be read: {told(error)}") from error
 
 
-def _inputs_kept(inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
-    """Inputs unchanged, red zones intact."""
+def answer_of(op: Operator, inputs: Inputs, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What is judged: what was returned or, of an operator that writes in place, what it wrote to, as far as that is
+    memory."""
+    written = (inputs.arena.tensors[name] for name in op.writes)
+    return tuple(guarded.tensor[guarded.untouched :] for guarded in written) if op.writes else outputs
+
+
+def _inputs_kept(op: Operator, inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
+    """Inputs unchanged but for what the operator writes, red zones intact."""
     found = [Finding("memory", message, True) for message in inputs.damage()]
     after = inputs.fingerprint()
-    changed = [name for name in before if before[name] != after[name]]
+    changed = [name for name in before if before[name] != after[name] and name not in op.writes]
     if changed and not found:
         found.append(Finding("structure", f"changed its inputs: {', '.join(changed)}", True))
     return found
@@ -198,6 +239,9 @@ def _structure(
 ) -> list[Finding]:
     """Number, type, device, shape and dtype of the outputs."""
     names = op.outputs
+    if op.writes:
+        kept = outputs is None or outputs == ()
+        return [] if kept else [Finding("structure", "returned something, expected nothing: it writes in place", True)]
     if "lse" in names and implementation.contract.lse_base is None:
         names = tuple(name for name in names if name != "lse")
     if not isinstance(outputs, tuple) or len(outputs) != len(names):
@@ -224,6 +268,8 @@ def _repeats(op: Operator, first: tuple[Tensor, ...], second: tuple[Tensor, ...]
     """Bit equality of two runs on the same inputs; equal NaN count as equal."""
     found = []
     for name, a, b in zip(op.outputs, first, second, strict=False):
+        if a.element_size() == 1:  # torch compares no float8
+            a, b = a.view(torch.uint8), b.view(torch.uint8)
         differs = (a != b) & ~(torch.isnan(a) & torch.isnan(b)) if a.is_floating_point() else a != b
         if bool(differs.any()):
             message = f"{name} differs between two runs at {int(differs.sum())} of {differs.numel()} elements"

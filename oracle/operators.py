@@ -15,7 +15,7 @@ from ..reference.dense_mha import dense_chunks
 from ..reference.masked_mha import masked_chunks
 from ..reference.sparse_mqa import sparse_chunks
 from .errors import unknown
-from .judge import attention, indexer, merge, topk
+from .judge import attention, indexer, layouts, merge, topk
 from .judge.findings import Judgement
 from .judge.formats import TORCH_DTYPE, format_of
 
@@ -43,6 +43,8 @@ class Operator:
         outputs
     )
     """Outputs with what the contract leaves undefined put to the reference's value, so that two runs compare."""
+    writes: tuple[str, ...] = ()
+    """Inputs that it changes in place: these are its outputs then, and it returns nothing."""
 
 
 def _value_dim(a: Arguments) -> int:
@@ -168,6 +170,31 @@ def _scores_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype,
     return ((TORCH_DTYPE[contract.output or "fp32"],),)
 
 
+#: Codes are accepted as bytes too.
+_E4M3 = (torch.float8_e4m3fn, torch.uint8)
+
+
+def _quantize_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
+    rows, width = a["x"].shape
+    return (rows, width), (rows, width // a["block"])
+
+
+def _quantize_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype, ...], ...]:
+    return _E4M3, (torch.uint8 if a["scale_format"] == "ue8m0" else torch.float32,)
+
+
+def _writer(name: str, target: str, judge: Judge) -> Operator:
+    """An operator that changes one input in place."""
+    return Operator(
+        name,
+        (target,),
+        lambda a: (tuple(a[target].shape),),
+        lambda a, contract: ((a[target].dtype,),),
+        judge,
+        writes=(target,),
+    )
+
+
 OPERATORS: tuple[Operator, ...] = (
     Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _dense),
     Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _masked),
@@ -194,6 +221,37 @@ OPERATORS: tuple[Operator, ...] = (
         lambda a: (tuple(a["out_a"].shape), tuple(a["lse_a"].shape)),
         lambda a, contract: ((a["out_a"].dtype,), (torch.float32, torch.float64)),
         _merge,
+    ),
+    Operator("quantize", ("codes", "scales"), _quantize_shapes, _quantize_dtypes, layouts.quantize),
+    _writer("write_cache", "cache", layouts.write_cache),
+    _writer("write_index", "pages", layouts.write_index),
+    Operator(
+        "gather",
+        ("rows",),
+        lambda a: ((a["tokens"], a["latent"] + a["rope"]),),
+        lambda a, contract: ((torch.bfloat16 if a["cache"].dtype is torch.uint8 else a["cache"].dtype,),),
+        layouts.gather,
+    ),
+    Operator(
+        "gather_index",
+        ("k", "k_scale"),
+        lambda a: ((a["tokens"], a["e"]), (a["tokens"],)),
+        lambda a, contract: (_E4M3, (torch.float32,)),
+        layouts.gather_index,
+    ),
+    Operator(
+        "convert_indices",
+        ("physical", "counts"),
+        lambda a: (tuple(a["indices"].shape), tuple(a["requests"].shape)),
+        lambda a, contract: ((torch.int32,), (torch.int32,)),
+        layouts.convert_indices,
+    ),
+    Operator(
+        "build_mask",
+        ("mask",),
+        lambda a: ((a["starts"].shape[0], a["rows"], a["words"]),),
+        lambda a, contract: ((torch.int32,),),
+        layouts.build_mask,
     ),
 )
 

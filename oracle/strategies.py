@@ -14,7 +14,7 @@ every night; the environment variable HYPOTHESIS_PROFILE chooses, and ``steady``
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from .case import LAYOUTS, Case
 from .errors import BadInput
 from .inputs import KINDS, OPTIONS
+from .inputs.options import EXCLUSIVE
 from .inputs.patterns import INDEX_PATTERNS, MASK_PATTERNS
 
 #: Lengths around the tiles of 16, 32, 64 and 128 that kernels work in, and the smallest ones.
@@ -33,7 +34,11 @@ _DTYPES: dict[str, tuple[str, ...]] = {
     "indexer_scores": ("bf16", "fp16", "fp32", "e4m3"),
     "paged_indexer_scores": ("e4m3",),
 }
-_PATTERNS = {"masked_mha": tuple(MASK_PATTERNS), "sparse_mqa": tuple(INDEX_PATTERNS)}
+_PATTERNS = {
+    "masked_mha": tuple(MASK_PATTERNS),
+    **dict.fromkeys(("sparse_mqa", "convert_indices", "build_mask"), tuple(INDEX_PATTERNS)),
+}
+_SELECTING = ("sparse_mqa", "topk_select", "masked_mha", "convert_indices", "build_mask")
 #: Needs over 4 GiB of device memory.
 _TOO_LARGE = "hugerows"
 
@@ -77,7 +82,17 @@ def options(operator: str) -> st.SearchStrategy[tuple[str, ...]]:
         st.lists(st.sampled_from(group), max_size=most, unique=True) if group else st.just([])
         for group, most in ((patterns, 1), (poisons, 1), (free, 2))
     )
-    return st.tuples(*picks).map(lambda parts: tuple(sorted(name for part in parts for name in part)))
+    return st.tuples(*picks).map(lambda parts: _compatible(name for part in parts for name in part))
+
+
+def _compatible(names: Iterable[str]) -> tuple[str, ...]:
+    """The names, sorted, without those that an earlier one excludes."""
+    kept: list[str] = []
+    for name in names:
+        rivals = {rival for group in EXCLUSIVE if name in group for rival in group}
+        if not rivals & set(kept):
+            kept.append(name)
+    return tuple(sorted(kept))
 
 
 @st.composite
@@ -102,7 +117,7 @@ def cases(
         queries = draw(st.integers(1, 4))
         pairs = tuple((queries, keys) for _, keys in pairs)
     chosen = draw(options(operator))
-    needs_topk = operator in ("sparse_mqa", "topk_select", "masked_mha")
+    needs_topk = operator in _SELECTING
     return Case(
         operator=operator,
         geometry=geometry,

@@ -11,7 +11,7 @@ A case's seed is the suite's seed plus its place in the table, so that no two dr
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from ..fixtures import PATH
 from .case import LAYOUTS, Case
@@ -19,24 +19,10 @@ from .config import load
 from .errors import unknown
 from .geometry import Geometry
 from .inputs import kinds_of
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One batch of one operator, for any geometry."""
-
-    q: tuple[int, ...]
-    k: tuple[int, ...]
-    kind: str = "randn"
-    options: tuple[str, ...] = ()
-    topk: int = 0
-    heads: int = 0
-    dtype: str = "bf16"
-
-
-def _ragged(*pairs: tuple[int, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    return tuple(q for q, _ in pairs), tuple(k for _, k in pairs)
-
+from .suite_layouts import PRODUCTION, QUICK
+from .suite_layouts import full as full_layouts
+from .suite_row import Row
+from .suite_row import ragged as _ragged
 
 #: Dense and masked MHA, two heads: decode, extend, prefill, empty requests, fewer keys than queries, tile edges.
 MHA = (
@@ -231,6 +217,11 @@ def _quick(seed: int) -> Iterator[Case]:
     yield from _cases("glm-5.2", "indexer_scores", fp8, 8, seed + 100)
     yield from _cases("deepseek-v3.2", "paged_indexer_scores", PAGED, 8, seed + 100)
     yield from _cases("glm-5.2", "sparse_mqa", SPARSE[4:8], 1, seed + 200)
+    for operator, rows in QUICK.items():
+        yield from _cases("deepseek-v3.2", operator, rows, 1, seed + 300)
+    # Rows without rotated dims: 528 bytes.
+    yield from _cases("glm-5.3-flash", "write_cache", QUICK["write_cache"][2:3], 1, seed + 400)
+    yield from _cases("glm-5.3-flash", "gather", QUICK["gather"][2:3], 1, seed + 400)
 
 
 def _full(seed: int) -> Iterator[Case]:
@@ -238,6 +229,9 @@ def _full(seed: int) -> Iterator[Case]:
     for geometry in ("deepseek-v3.2", "glm-5", "glm-5.3-flash"):
         for operator, rows in _every(geometry).items():
             yield from _cases(geometry, operator, rows, 0, seed + 1000)
+    for geometry in ("deepseek-v3.2", "glm-5.3-flash"):
+        for operator, rows in full_layouts(indexer=geometry == "deepseek-v3.2").items():
+            yield from _cases(geometry, operator, rows, 1, seed + 2000)
 
 
 def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
@@ -295,6 +289,8 @@ def _production(seed: int) -> Iterator[Case]:
     for kind in ("randn", "clustered", "zeros", "ties"):
         yield from _cases("deepseek-v3.2", "topk_select", (Row((4096,), (32768,), kind, (), 2048, 1),), 0, seed + 8)
     yield from _cases("deepseek-v3.2", "merge_lse", (Row((4096,), (4096,), "wide", heads=128),), 0, seed + 9)
+    for operator, rows in PRODUCTION.items():
+        yield from _cases("deepseek-v3.2", operator, rows, 1, seed + 20)
 
 
 SUITES: dict[str, Callable[[int], Iterator[Case]]] = {"quick": _quick, "full": _full, "production": _production}

@@ -41,6 +41,9 @@ class Finding:
     p_value: float | None = None
     where: str = ""
     """Where the errors lie: heads, rows, tiles."""
+    convention: str = ""
+    """Name of the convention under which the answer would be right (``judge/conventions.py``), `` | `` between several
+    that this input cannot tell apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -32,6 +32,8 @@ _TOPK_SORTED = Contract(
     probabilities="fp32", lse_base=None, index_space="request-local", topk_ties="lowest-index", batch_invariant=True
 )
 _MERGE = Contract(probabilities="fp32", batch_invariant=True)
+#: Bytes and indices are exact and belong to one token or query each.
+_LAYOUT = Contract(probabilities="fp32", lse_base=None, batch_invariant=True)
 
 
 def _load(module: str, name: str) -> Callable[..., tuple[Any, ...]]:
@@ -63,4 +65,11 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("topk_select/torch", _TOPK, support.anything, partial(_load, "topk", "topk_select")),
     Implementation("topk_select/sort", _TOPK_SORTED, support.anything, partial(_load, "topk", "sorted_select")),
     Implementation("merge_lse/torch", _MERGE, support.attention, partial(_load, "merge", "merge_lse")),
+    Implementation("quantize/torch", _LAYOUT, support.anything, partial(_load, "quantiser", "quantize")),
+    Implementation("write_cache/torch", _LAYOUT, support.anything, partial(_load, "cache_rows", "write_cache")),
+    Implementation("write_index/torch", _LAYOUT, support.anything, partial(_load, "cache_pages", "write_index")),
+    Implementation("gather/torch", _LAYOUT, support.anything, partial(_load, "cache_rows", "gather")),
+    Implementation("gather_index/torch", _LAYOUT, support.anything, partial(_load, "cache_pages", "gather_index")),
+    Implementation("convert_indices/torch", _LAYOUT, support.anything, partial(_load, "paging", "convert_indices")),
+    Implementation("build_mask/torch", _LAYOUT, support.anything, partial(_load, "bit_mask", "build_mask")),
 )

@@ -1,4 +1,4 @@
-"""Portable Triton kernels of seven operators: compiled on a GPU, interpreted on a CPU, from one source.
+"""Portable Triton kernels of every operator: compiled on a GPU, interpreted on a CPU, from one source.
 
 Importing this package imports no Triton; ``Implementation.load`` does, after ``triton_runtime.prepare()``.
 """
@@ -36,6 +36,9 @@ _TOPK = Contract(
     graph_safe=True,
 )
 _MERGE = Contract(probabilities="fp32", deterministic=True, batch_invariant=True, graph_safe=True)
+
+#: Bytes and indices are exact and belong to one token or query each.
+_LAYOUT = Contract(probabilities="fp32", lse_base=None, deterministic=True, batch_invariant=True, graph_safe=True)
 
 
 def _load(operator: str) -> Callable[..., tuple[Any, ...]]:
@@ -101,6 +104,13 @@ def _supports_merge(facts: Facts) -> str | None:
     return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.merge(v, room))
 
 
+def _supports_layout(facts: Facts) -> str | None:
+    reason = _machine(facts)
+    if reason is None and not facts["interpreted"] and facts["capability"] < (8, 9):
+        return f"e4m3 needs compute capability 8.9, got {facts['capability']}"
+    return reason
+
+
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("dense_mha/triton", _ATTENTION, _supports_mha, partial(_load, "dense_mha")),
     Implementation("masked_mha/triton", _ATTENTION, _supports_mha, partial(_load, "masked_mha")),
@@ -111,4 +121,16 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     ),
     Implementation("topk_select/triton", _TOPK, _machine, partial(_load, "topk_select")),
     Implementation("merge_lse/triton", _MERGE, _supports_merge, partial(_load, "merge_lse")),
+    *(
+        Implementation(f"{operator}/triton", _LAYOUT, _supports_layout, partial(_load, operator))
+        for operator in (
+            "quantize",
+            "write_cache",
+            "write_index",
+            "gather",
+            "gather_index",
+            "convert_indices",
+            "build_mask",
+        )
+    ),
 )

@@ -129,9 +129,14 @@ def topk(t: int) -> Launch:
     return Launch(1, min(4096, max(64, 1 << (t - 1).bit_length())), 8, 1)
 
 
+def rows(width: int, room: int | None) -> Launch:
+    """Rows of one program that works on rows of ``width`` (padded) values without stepping over anything."""
+    return Launch(max(1, (2048 if room is not None else 65536) // width), width, 4, 1)
+
+
 def merge(v: int, room: int | None) -> Launch:
     """Rows (a query's heads) of one program of merge_lse, for a padded value dim v."""
-    return Launch(max(1, (2048 if room is not None else 65536) // v), v, 4, 1)
+    return rows(v, room)
 
 
 def room(device: torch.device) -> int | None:

@@ -12,7 +12,7 @@ from ..case import Case
 from ..config import load
 from ..errors import unknown
 from ..facts import facts
-from ..faults.simulated import SIMULATED, simulated
+from ..faults.simulated import LAYOUTS, SIMULATED, simulated
 from ..suites import suite
 
 #: Compiles every shape anew, seconds each on a CPU, and is judged by the full suite.
@@ -26,7 +26,7 @@ _CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "simulated-16x128": {"block_q": 16, "block_k": 128},
 }
 _TILED = ("dense_mha", "masked_mha", "sparse_mqa")
-_UNTILED = ("indexer_scores", "paged_indexer_scores", "topk_select", "merge_lse")
+_UNTILED = ("indexer_scores", "paged_indexer_scores", "topk_select", "merge_lse", *LAYOUTS)
 
 
 @cache

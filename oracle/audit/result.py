@@ -18,7 +18,7 @@ from .trial import FAULT
 #: Every check that can kill, in the order in which ``check`` comes to them; ``error``: the kernel raised or crashed.
 KILLERS = (
     "structure", "memory", "rerun", "element", "row", "query", "head", "column", "global", "bias", "lse", "topk",
-    "sequence", "error",
+    "exact", "sequence", "error",
 )  # fmt: skip
 CONFIDENCE = 0.95
 

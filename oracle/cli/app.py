@@ -13,8 +13,10 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .bisect import app as bisect
 from .capture import capture
 from .check import check
+from .compare import compare
 from .diagnose import diagnose
 from .doctor import doctor
 from .engine import engine
@@ -44,6 +46,8 @@ app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
 app.command()(route)
+app.add_typer(bisect)
+app.command()(compare)
 app.command()(capture)
 app.command()(engine)
 

@@ -114,7 +114,7 @@ def _calls(verdict: Verdict, make: Make, device: str) -> Iterator[Hypothesis]:
     before = {name: value.clone() if isinstance(value, Tensor) else value for name, value in inputs.kwargs().items()}
     with guarded_allocations("stale"):
         called(made, inputs.arena.device, inputs.kwargs())
-        for later in later_calls(case, inputs, device):
+        for _, later in later_calls(case, inputs, device):
             got = _tensors(case, called(made, inputs.arena.device, later))
             told = _kept(case, right, before, later, got, made.contract)
             if told is not None:

@@ -10,14 +10,17 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
+from ... import reference
 from ...fixtures import PATH
 from ...reference.dense_mha import dense_mha
 from ...reference.indexer_scores import indexer_scores
+from ...reference.layouts import decode_e4m3, decode_index_pages, decode_rows, decode_ue8m0
 from ...reference.masked_mha import masked_mha
 from ...reference.merge_lse import merge_lse
 from ...reference.paged_indexer_scores import paged_indexer_scores
@@ -29,10 +32,17 @@ from ..inputs import make
 from ..inputs.options import OPTIONS
 from ..memory import guarded_allocations
 from .fault import Fault
-from .simulated import KERNELS
+from .simulated import KERNELS, LAYOUTS
 from .weak import WEAK
 
 FILE = PATH / "faults" / "escapes.json"
+
+
+def _layout_reference(name: str, **inputs: Any) -> tuple[Tensor, ...]:
+    """What an exact operator gives, as numbers."""
+    return as_numbers(inputs, getattr(reference, name)(**inputs))
+
+
 REFERENCES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "dense_mha": dense_mha,
     "masked_mha": masked_mha,
@@ -41,6 +51,7 @@ REFERENCES: dict[str, Callable[..., tuple[Tensor, ...]]] = {
     "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
+    **{name: partial(_layout_reference, name) for name in LAYOUTS},
 }
 
 
@@ -57,6 +68,13 @@ CASES: dict[str, Case] = {
     "paged_indexer_scores": replace(_case("paged_indexer_scores", (3, 3, 3), (70, 130, 12), 8), dtype="e4m3"),
     "topk_select": _case("topk_select", (20, 1, 4), (150, 40, 30), 1, topk=33),
     "merge_lse": _case("merge_lse", (24,), (24,), 4),
+    "quantize": _case("quantize", (1,), (20,), 1),
+    "write_cache": _case("write_cache", (20, 1, 4), (90, 40, 4), 1),
+    "write_index": _case("write_index", (20, 1, 4), (90, 40, 4), 1),
+    "gather": _case("gather", (1, 1, 1), (90, 40, 12), 1),
+    "gather_index": _case("gather_index", (1, 1, 1), (90, 40, 12), 1),
+    "convert_indices": _case("convert_indices", (20, 1, 4), (150, 40, 30), 1, topk=33),
+    "build_mask": _case("build_mask", (20, 1, 4), (150, 40, 30), 1, topk=33),
 }
 
 
@@ -82,7 +100,9 @@ def cases_for(fault: Fault) -> tuple[Case, ...]:
 
 
 def doubled(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with floating-point tensors in fp64, copied."""
+    """The inputs with floating-point tensors in fp64, copied; those of exact operators keep their dtypes."""
+    if is_exact(inputs):
+        return {name: x.clone() if isinstance(x, Tensor) else x for name, x in inputs.items()}
     return {name: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for name, x in inputs.items()}
 
 
@@ -90,7 +110,27 @@ def outputs_of(kernel: Callable[..., tuple[Any, ...]], inputs: Mapping[str, Any]
     """One run in guarded memory, where a fault that writes past its output does no harm; the outputs are copies."""
     with guarded_allocations("stale"):
         outputs = kernel(**inputs)
-    return tuple(x.clone() if isinstance(x, Tensor) else x for x in outputs)
+    return as_numbers(inputs, tuple(x.clone() if isinstance(x, Tensor) else x for x in outputs))
+
+
+def is_exact(inputs: Mapping[str, Any]) -> bool:
+    """Whether these are the inputs of an operator that moves and converts bytes."""
+    return not {"q", "scores", "out_a"} & set(inputs)
+
+
+def as_numbers(inputs: Mapping[str, Any], outputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The numbers that codes, scales and written caches stand for, as tests with a tolerance compare them."""
+    if "block" in inputs:
+        codes, scales = outputs
+        scale = decode_ue8m0(scales) if scales.dtype is torch.uint8 else scales
+        return (codes.float().unflatten(1, (-1, inputs["block"])) * scale[..., None],)
+    if "slots" in inputs and "cache" in inputs:
+        rows, options = inputs["cache"].flatten(0, 1), ("cache_format", "k_scale")
+        return (decode_rows(rows, latent=inputs["latent"].shape[1], **{name: inputs[name] for name in options}),)
+    if "slots" in inputs:
+        codes, scales = decode_index_pages(inputs["pages"], e=inputs["k"].shape[1])
+        return (decode_e4m3(codes) * scales[..., None],)
+    return (outputs[0].float() * outputs[1][:, None],) if "pages" in inputs else outputs
 
 
 def inputs_of(case: Case) -> dict[str, Any]:

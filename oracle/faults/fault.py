@@ -14,7 +14,7 @@ from .simulated import KERNELS, SIMULATED, Kernel, planted
 
 Place = Literal["simulated", "reference-pipeline", "triton"]
 CHECKS = (
-    "element", "row", "global", "bias", "lse", "structure", "memory", "topk", "rerun", "sequence",
+    "element", "row", "global", "bias", "lse", "structure", "memory", "topk", "exact", "rerun", "sequence",
 )  # fmt: skip
 #: Verdicts in use elsewhere, as in ``weak.py``.
 VERDICTS = ("allclose-1e-2", "cosine", "calc_diff-1e-3", "2x-eager", "flashmla", "fib")
@@ -50,6 +50,8 @@ class Fault:
     """
     contract: Contract = SIMULATED
     """What the faulty kernel claims; ``host`` has its own."""
+    convention: str = ""
+    """Convention that the verdict must name (``judge/conventions.py``); empty where the fault is of another kind."""
     host: Callable[[], Implementation] | None = None
     """The edited implementation of a fault that is planted in a shipped kernel."""
 

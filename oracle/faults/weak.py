@@ -50,7 +50,9 @@ def twice_eager(outputs: Sequence[Any], expected: Sequence[Tensor], inputs: Inpu
         return False
     if "scores" in inputs:
         return bool((pair[0] == pair[1]).all())
-    baseline = _comparable((eager(inputs),), expected, inputs)
+    # What only moves and converts bytes errs nowhere, however carelessly it is written.
+    exact = not {"q", "out_a"} & set(inputs)
+    baseline = (pair[1], pair[1]) if exact else _comparable((eager(inputs),), expected, inputs)
     assert baseline is not None, "the eager baseline has the shape of the reference"
     if pair[1].numel() == 0:
         return True

@@ -13,6 +13,7 @@ from .batch import batch_of
 from .cache import sparse_mqa
 from .dense import dense_mha, masked_mha
 from .index_pages import paged_indexer_scores
+from .layouts import build_mask, convert_indices, gather, gather_index, quantize, write_cache, write_index
 from .options import check
 from .ranking import indexer_scores, merge_lse, topk_select
 from .site import Site
@@ -27,6 +28,13 @@ _BUILDERS: dict[str, Callable[[Site], dict[str, object]]] = {
     "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
+    "quantize": quantize,
+    "write_cache": write_cache,
+    "write_index": write_index,
+    "gather": gather,
+    "gather_index": gather_index,
+    "convert_indices": convert_indices,
+    "build_mask": build_mask,
 }
 
 

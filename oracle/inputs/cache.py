@@ -76,7 +76,7 @@ def _row_of_token(site: Site, offset: int) -> Tensor:
     inner = site.case.keys + SPARE - 2
     order = rng.permutation(rng.key(site.case.seed, "rows"), inner, device=site.device)
     if "row0" in site.case.options:
-        order[order == 0] = order[:1]
+        order[order == 0] = order[0].item()
         order[:1] = 0
         return order[: site.case.keys] + offset
     return order[: site.case.keys] + 1 + offset

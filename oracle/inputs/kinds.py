@@ -55,6 +55,29 @@ MERGE: dict[str, str] = {
     "empties": "a side or both with lse -inf, NaN in the empty side's out: 0 * NaN, -inf - -inf",
 }
 
+QUANTISER: dict[str, str] = {
+    "randn": "normal values about a power of two a block: the common range, scales seldom powers of two",
+    "edges": "block maxima at 448 times powers of two and 3/4, 5/8, 7/8 of them, a step above and below; the rest on "
+    "and beside midpoints between codes: truncation, double rounding, log2 and exp2, reciprocals",
+    "zeros": "half the blocks all zero, of either sign: division by zero, a floor left out or put elsewhere",
+    "tiny": "blocks around and below every floor: 1e-4 taken for 1e-10, a floor on the wrong quantity",
+    "nonfinite": "NaN and infinities inside blocks: a maximum that spreads them, a cast that does not saturate",
+}
+
+STORED: dict[str, str] = {
+    "randn": "codes of every size and scales that are no powers of two: a scale read by its exponent, a wrong page",
+    "pow2": "scales that are powers of two, as ue8m0 quantisers write",
+    "codes": "all 256 codes, NaN among them: another 8-bit format, a NaN that becomes a number",
+    "wide": "scales over 2**-40..2**40: products in low precision",
+}
+
+PAGING: dict[str, str] = {
+    "randn": "pages of all requests in random order over a small cache",
+    "far": "the last pages that int32 can count the rows of, and pages outside that wrap into the cache at 32 bits",
+}
+
+SELECTION: dict[str, str] = {"randn": "keys of the causal prefix, as an indexer selects them"}
+
 KINDS: dict[str, dict[str, str]] = {
     "dense_mha": ATTENTION,
     "masked_mha": ATTENTION,
@@ -63,6 +86,13 @@ KINDS: dict[str, dict[str, str]] = {
     "paged_indexer_scores": INDEXER,
     "topk_select": TOPK,
     "merge_lse": MERGE,
+    "quantize": QUANTISER,
+    "write_cache": QUANTISER,
+    "write_index": QUANTISER,
+    "gather": STORED,
+    "gather_index": STORED,
+    "convert_indices": PAGING,
+    "build_mask": SELECTION,
 }
 
 

@@ -18,6 +18,26 @@ _BACKWARDS = {"backwards": "windows run from the last key to the first: a tile's
 _Q_SCALE = {"q-scale": "scales of the queries are an argument of their own, not folded into the weights"}
 _EMPTY = {"empty-rows": "some queries, the first of each request among them, are given no key"}
 
+_SCALES = {"fp32-scales": "scales as they come, not raised to a power of two"}
+_FLOORS = {
+    "amax-1e-10": "the largest value of a block is taken to be at least 1e-10, not 1e-4",
+    "scale-1e-4": "the scale of a block is at least 1e-4 before it is raised, as fp8_ds_mla writers have it",
+}
+_FORMATS = {
+    "fp8_e4m3": "cache of e4m3 codes with one scale for all",
+    "fp8_ds_mla": "rows of 656 bytes: codes, four scales, rotated dims in bf16",
+}
+_PAGES = {"page-1": "pages of one token", "page-16": "pages of 16 tokens; otherwise 64"}
+_SLOTS = {
+    "padding": "some slots are -1, as those of padded tokens",
+    "outside": "some slots lie beyond the last page or far below the first: nothing may be written for them",
+}
+_HUGE_PAGES = {
+    "hugerows": "the pages in use lie past element 2**31 of the cache (gigabytes; on a CPU of addresses only)"
+}
+_CHUNK = {"chunk": "requests begin at a position of their own, seldom the first of a page"}
+_HOLES = {"holes": "one page in three is missing: its entry in the block table is -1 or outside the cache"}
+
 OPTIONS: dict[str, dict[str, str]] = {
     "dense_mha": {**_NONCAUSAL, **_POISON},
     "masked_mha": {**MASK_PATTERNS, **_EMPTY, **_NONCAUSAL, **_POISON},
@@ -44,10 +64,45 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "topk_select": {**_BACKWARDS, **_POISON},
     "merge_lse": {},
+    "quantize": {**_SCALES, "ue8m0": "scales stored as exponent bytes", **_FLOORS},
+    "write_cache": {**_FORMATS, **_SCALES, **_FLOORS, **_PAGES, **_SLOTS, **_CHUNK, **_HUGE_PAGES, **_POISON},
+    "write_index": {**_SCALES, **_PAGES, **_SLOTS, **_CHUNK, **_HUGE_PAGES, **_POISON},
+    "gather": {**_FORMATS, **_PAGES, **_CHUNK, **_HOLES, **_HUGE_PAGES, **_POISON},
+    "gather_index": {**_PAGES, **_CHUNK, **_HOLES, **_HUGE_PAGES, **_POISON},
+    "convert_indices": {
+        **INDEX_PATTERNS,
+        **_EMPTY,
+        **_PAGES,
+        **_HOLES,
+        "compact": "valid entries come first, in their order",
+        "padded-pages": "pages lie three rows further apart than they are long",
+        "unknown-requests": "some queries name a row that the block table does not have",
+    },
+    "build_mask": {
+        **INDEX_PATTERNS,
+        **_EMPTY,
+        **_CHUNK,
+        "global": "one mask for all chunks: the last word of row 0 holds where the keys of the request begin",
+    },
 }
-_PATTERNS = {"sparse_mqa": INDEX_PATTERNS, "masked_mha": MASK_PATTERNS}
+_PATTERNS = {
+    "sparse_mqa": INDEX_PATTERNS,
+    "masked_mha": MASK_PATTERNS,
+    "convert_indices": INDEX_PATTERNS,
+    "build_mask": INDEX_PATTERNS,
+}
+#: Options of which a case has one at most.
+EXCLUSIVE = (
+    ("poison-nan", "poison-huge", "poison-stale"),
+    ("highrows", "hugerows"),
+    tuple(_FORMATS),
+    tuple(_PAGES),
+    ("fp32-scales", "ue8m0"),
+    tuple(_FLOORS),
+)
 #: Operators whose heads are those of the indexer.
 INDEXERS = ("indexer_scores", "paged_indexer_scores")
+_NEEDS_INDEXER = (*INDEXERS, "write_index", "gather_index")
 _NEEDS_NO_TOPK = ("dense-mask", "blocks")
 
 
@@ -67,7 +122,7 @@ def check(case: Case, geometry: Geometry) -> None:
         if option not in known and not option.startswith(IDS):
             near = difflib.get_close_matches(option, known, n=3, cutoff=0.5) or sorted(known) or ["none"]
             raise BadInput(f"option {option!r} does not fit {case.operator}; expected one of: {', '.join(near)}")
-    for group in (("poison-nan", "poison-huge", "poison-stale"), ("highrows", "hugerows")):
+    for group in EXCLUSIVE:
         if len(set(group) & set(case.options)) > 1:
             raise BadInput(f"options {'+'.join(case.options)}: expected at most one of {', '.join(group)}")
     pattern, names = pattern_of(case), names_of(case)
@@ -75,12 +130,12 @@ def check(case: Case, geometry: Geometry) -> None:
         raise BadInput(f"option 'ids-…': expected distinct numbers, got {names}")
     if case.geometry != geometry.name:
         raise BadInput(f"case geometry {case.geometry!r}: got the dimensions of {geometry.name!r}")
-    selects = case.operator in ("sparse_mqa", "topk_select") or (
+    selects = case.operator in ("sparse_mqa", "topk_select", "convert_indices", "build_mask") or (
         case.operator == "masked_mha" and pattern not in _NEEDS_NO_TOPK
     )
     if selects and case.topk < 1:
         raise BadInput(f"case {case.id}: {case.operator} selects keys; expected a top-k of at least 1, got 0")
-    if case.operator in INDEXERS and geometry.index_head_dim is None:
+    if case.operator in _NEEDS_INDEXER and geometry.index_head_dim is None:
         raise BadInput(f"geometry {geometry.name!r} has no indexer; expected index_head_dim, got None")
     if case.operator == "paged_indexer_scores":
         if case.dtype != "e4m3":

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...reference.layer import MissingMetadata
 from ...reference.routing import Deployment, decide_route
 from ..errors import BadInput
 from ..layer.rig import StepResult
@@ -31,6 +30,8 @@ class _Played:
     rig: SceneRig
     results: list[StepResult]
     damage: list[str]
+    raised: str = ""
+    """What ended a faulty layer before its last step."""
 
 
 class StepsReplay:
@@ -55,6 +56,8 @@ class StepsReplay:
             said["differential"] = f"an output is off by {worst:.3g} times what its arithmetic explains"
         if played.damage:
             said["memory"] = played.damage[0]
+        if played.raised:
+            said["raised"] = played.raised
         fails = variant.faulty and scene.fails
         return Outcome(
             variant=variant.name,
@@ -76,17 +79,18 @@ class StepsReplay:
         except (TypeError, ValueError) as error:
             raise BadInput(f"{self.incident.name}, scene {scene.name!r}: deployment {error}") from error
         rig = SceneRig(variant, self.incident.model, self.incident.scaled, deployment)
-        results = []
+        results, raised = [], ""
         with guarded_allocations("nan") as memory:
             for queries in scene.steps:
                 decoding = all(tokens == 1 and number in rig.lengths for number, tokens in queries)
                 try:
                     results.append(rig.step(queries, mode=scene.mode, decoding=decoding, alter=rig.alter))
-                except MissingMetadata as error:
-                    raise BadInput(
-                        f"{self.incident.name}, scene {scene.name!r}: {error}; play what runs to its end"
-                    ) from error
-        return _Played(rig, results, memory.damage())
+                except (ValueError, RuntimeError) as error:
+                    if not variant.faulty:
+                        raise
+                    raised = f"{type(error).__name__}: {error}"
+                    break
+        return _Played(rig, results, memory.damage(), raised)
 
     def _truth(self, scene: StepsScene) -> list[tuple[Tensor, ...]]:
         """Outputs of every step and layer with the cure and the references."""
@@ -98,7 +102,7 @@ class StepsReplay:
     def _worst(self, played: _Played, scene: StepsScene) -> float:
         """Largest error of any step and layer over its budget."""
         ratios = [0.0]
-        for result, truth in zip(played.results, self._truth(scene), strict=True):
+        for result, truth in zip(played.results, self._truth(scene), strict=not played.raised):
             for place, (found, right) in enumerate(zip(result.outputs, truth, strict=True)):
                 error = float((found - right).abs().nan_to_num(torch.inf).max())
                 ratios.append(error / played.rig.budget(result.step, place))
@@ -115,7 +119,9 @@ def _violations(results: Sequence[StepResult]) -> dict[str, str]:
 
 
 def _facts(played: _Played) -> dict[str, Any]:
-    """How the last step ran."""
+    """How the last step ran; nothing where none ended."""
+    if not played.results:
+        return {}
     last = played.results[-1]
     return {
         "classification": classification(last),

@@ -39,7 +39,7 @@ class StepsScene:
     """Pairs (request, new tokens) of each step."""
     fails: bool
     detected_by: tuple[str, ...] = ()
-    """Rules of the layer contract, ``differential`` or ``memory``."""
+    """Rules of the layer contract, ``differential``, ``memory`` or ``raised``."""
     only: tuple[str, ...] = ()
     """Faulty variants that it is played in; empty: all."""
     deployment: Mapping[str, Any] = field(default_factory=dict)

@@ -64,6 +64,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
                 "proved": finding.proved,
                 "p_value": finding.p_value,
                 "where": finding.where,
+                "convention": finding.convention,
             }
             for finding in verdict.findings
         ],

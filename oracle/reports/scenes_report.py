@@ -46,7 +46,7 @@ def _table(rows: Sequence[Outcome]) -> Table:
     for one in rows:
         cells = [Text(one.name)]
         if routed:
-            cells.append(Text(one.facts["route_executed"].replace("_mha", "").replace("sparse_mqa", "mqa")))
+            cells.append(Text(one.facts.get("route_executed", "-").replace("_mha", "").replace("sparse_mqa", "mqa")))
         found = ", ".join(one.detected_by) or "-"
         table.add_row(*cells, Text(one.status, STYLES[one.status]), Text(found, "" if one.met else "bold red"))
     return table

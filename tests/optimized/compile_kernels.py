@@ -16,17 +16,24 @@ from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 from attnoracle.optimized.triton_kernels import launch
+from attnoracle.optimized.triton_kernels.build_mask import build_mask
+from attnoracle.optimized.triton_kernels.convert_indices import convert_indices
 from attnoracle.optimized.triton_kernels.dense_mha import dense_mha
+from attnoracle.optimized.triton_kernels.gather import gather
+from attnoracle.optimized.triton_kernels.gather_index import gather_index
 from attnoracle.optimized.triton_kernels.indexer_scores import indexer_scores
 from attnoracle.optimized.triton_kernels.masked_mha import masked_mha
 from attnoracle.optimized.triton_kernels.merge_lse import merge_lse
 from attnoracle.optimized.triton_kernels.paged_indexer_scores import paged_indexer_scores
+from attnoracle.optimized.triton_kernels.quantize import quantize
 from attnoracle.optimized.triton_kernels.sparse_mqa import sparse_mqa
 from attnoracle.optimized.triton_kernels.topk_select import topk_select
+from attnoracle.optimized.triton_kernels.write_cache import write_cache
+from attnoracle.optimized.triton_kernels.write_index import write_index
 
 TYPES = {
     torch.bfloat16: "*bf16", torch.float16: "*fp16", torch.float32: "*fp32", torch.int32: "*i32",
-    torch.float8_e4m3fn: "*fp8e4nv",
+    torch.float8_e4m3fn: "*fp8e4nv", torch.uint8: "*u8", torch.int64: "*i64",
 }  # fmt: skip
 
 
@@ -81,6 +88,27 @@ def main(dtype: torch.dtype) -> None:
     topk_select(numbers(fp32, 64, 5000), rows, rows, k=2048)
     out, lse = numbers(dtype, 64, 2, 512), numbers(fp32, 64, 2)
     merge_lse(out, lse, out, lse)
+    layouts(dtype)
+
+
+def layouts(dtype: torch.dtype) -> None:
+    int32, uint8 = torch.int32, torch.uint8
+    for scale_format in ("fp32", "ue8m0"):
+        quantize(numbers(dtype, 64, 512), block=128, scale_format=scale_format, least_amax=1e-4)
+    slots, table, starts, cu = numbers(torch.int64, 64), numbers(int32, 2, 9), numbers(int32, 2), numbers(int32, 3)
+    for r in (64, 0):
+        for cache_format, width in (("model", 512 + r), ("fp8_e4m3", 512 + r), ("fp8_ds_mla", 528 + 2 * r)):
+            cache = numbers(dtype if cache_format == "model" else uint8, 9, 64, width)
+            options = {"cache_format": cache_format, "k_scale": 0.7}
+            write_cache(numbers(dtype, 64, 512), numbers(dtype, 64, r), slots, cache, **options)
+            gather(cache, table, starts, cu, tokens=100, latent=512, rope=r, **options)
+    pages = numbers(uint8, 9, 64 * 132)
+    write_index(numbers(dtype, 64, 128), slots, pages)
+    gather_index(pages, table, starts, cu, tokens=100, e=128)
+    indices = numbers(int32, 64, 2048)
+    for compact in (False, True):
+        convert_indices(indices, numbers(int32, 64), table, block_size=64, blocks=9, page_rows=64, compact=compact)
+    build_mask(indices, cu, starts, starts, rows=128, words=64, key_starts=starts)
 
 
 if __name__ == "__main__":

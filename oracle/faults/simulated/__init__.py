@@ -12,6 +12,7 @@ from typing import Any
 
 from ....optimized.contract import Contract
 from .indexer import INDEXER_SITES, indexer_scores
+from .layouts import LAYOUT_SITES, build_mask, convert_indices, gather, gather_index, quantize, write_cache, write_index
 from .merge import MERGE_SITES, merge_lse
 from .paged_indexer import PAGED_SITES, paged_indexer_scores
 from .radix import SELECT_SITES, topk_select
@@ -33,7 +34,16 @@ KERNELS: dict[str, Kernel] = {
     "paged_indexer_scores": paged_indexer_scores,
     "topk_select": topk_select,
     "merge_lse": merge_lse,
+    "quantize": quantize,
+    "write_cache": write_cache,
+    "write_index": write_index,
+    "gather": gather,
+    "gather_index": gather_index,
+    "convert_indices": convert_indices,
+    "build_mask": build_mask,
 }
+#: Operators that move and convert bytes: no rounding but that of their formats.
+LAYOUTS = ("quantize", "write_cache", "write_index", "gather", "gather_index", "convert_indices", "build_mask")
 _DEFAULTS: dict[str, Any] = {
     "dense_mha": SITES,
     "masked_mha": SITES,
@@ -42,6 +52,7 @@ _DEFAULTS: dict[str, Any] = {
     "paged_indexer_scores": PAGED_SITES,
     "topk_select": SELECT_SITES,
     "merge_lse": MERGE_SITES,
+    **dict.fromkeys(LAYOUTS, LAYOUT_SITES),
 }
 
 

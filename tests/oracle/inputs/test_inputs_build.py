@@ -43,6 +43,13 @@ SHAPES = {
     },
     "topk_select": {"scores": (9, 150), "ks": (9,), "ke": (9,)},
     "merge_lse": {"out_a": (9, 3, 16), "lse_a": (9, 3), "out_b": (9, 3, 16), "lse_b": (9, 3)},
+    "quantize": {"x": (150, 16)},
+    "write_cache": {"latent": (9, 16), "rope": (9, 8), "slots": (9,), "cache": (8, 64, 24)},
+    "write_index": {"k": (9, 16), "slots": (9,), "pages": (8, 64 * 20)},
+    "gather": {"cache": (8, 64, 24), "block_table": (4, 3), "starts": (4,), "cu_k": (5,)},
+    "gather_index": {"pages": (8, 64 * 20), "block_table": (4, 3), "starts": (4,), "cu_k": (5,)},
+    "convert_indices": {"indices": (9, 24), "requests": (9,), "block_table": (4, 3)},
+    "build_mask": {"indices": (9, 24), "cu_q": (5,), "starts": (4,), "lengths": (4,)},
 }
 KEYWORDS = {
     "dense_mha": {"scale": 0.25, "causal": True},
@@ -52,8 +59,22 @@ KEYWORDS = {
     "paged_indexer_scores": {"max_model_len": 140},
     "topk_select": {"k": 24},
     "merge_lse": {},
+    "quantize": {"block": 16, "scale_format": "pow2", "least_amax": 1e-4, "least_scale": 0.0},
+    "write_cache": {
+        "cache_format": "model",
+        "scale_format": "pow2",
+        "least_amax": 0.0,
+        "least_scale": 1e-4,
+        "k_scale": 1.3,
+    },
+    "write_index": {"scale_format": "pow2", "least_amax": 1e-4},
+    "gather": {"tokens": 150, "latent": 16, "rope": 8, "cache_format": "model", "k_scale": 1.3},
+    "gather_index": {"tokens": 150, "e": 16},
+    "convert_indices": {"block_size": 64, "blocks": 8, "page_rows": 64, "compact": False},
+    "build_mask": {"rows": 128, "words": 8},
 }
-FLOATS = {"q", "k", "v", "kv", "out_a", "out_b"}
+FLOATS = {"q", "k", "v", "kv", "out_a", "out_b", "x", "latent", "rope", "cache"}
+OTHERS = {"pages": torch.uint8, "k_cache": torch.uint8, "slots": torch.int64}
 SINGLES = {"k_scale", "weights", "scores", "lse_a", "lse_b", "sink"}
 
 
@@ -65,7 +86,7 @@ def test_shapes_dtypes_and_keywords(build: Build, operator: str, layout: str) ->
     for name, tensor in inputs.tensors.items():
         floats = DTYPES["e4m3" if operator == "paged_indexer_scores" else "bf16"]
         expected = floats if name in FLOATS else torch.float32 if name in SINGLES else torch.int32
-        assert tensor.dtype is (torch.uint8 if name == "k_cache" else expected) and tensor.stride(-1) == 1
+        assert tensor.dtype is OTHERS.get(name, expected) and tensor.stride(-1) == 1
         assert tensor.is_contiguous() == (layout != "strided" or tensor.dim() < 2)
     assert inputs.options == KEYWORDS[operator]
     assert inputs.kwargs() == {**inputs.tensors, **inputs.options}

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from attnoracle.oracle.inputs import KINDS, Inputs, kinds_of
+from attnoracle.oracle.inputs import KINDS, OPTIONS, Inputs, kinds_of
 from attnoracle.oracle.inputs.kinds import ATTENTION
 from attnoracle.reference.paged_indexer_scores import keys_of
 
@@ -78,6 +78,32 @@ GOLDEN = {
     ("merge_lse", "randn"): "34bed2b02e2efce8",
     ("merge_lse", "wide"): "a9f269505c93d66a",
     ("merge_lse", "empties"): "18fe8c800e0b78aa",
+    ("quantize", "randn"): "d9df0f1a00e62ecc",
+    ("quantize", "edges"): "a0ee678356b308b4",
+    ("quantize", "zeros"): "7e2d35329ec2fbd9",
+    ("quantize", "tiny"): "7c228de5553b6ff2",
+    ("quantize", "nonfinite"): "4f94a024caf41de8",
+    ("write_cache", "randn"): "b48f786e75b6974e",
+    ("write_cache", "edges"): "430c623b9b7fd4c0",
+    ("write_cache", "zeros"): "f952bf3956c609ae",
+    ("write_cache", "tiny"): "7f43fa9aacf16ce6",
+    ("write_cache", "nonfinite"): "7710afc392eb7cb7",
+    ("write_index", "randn"): "1a502f9c7db65bf0",
+    ("write_index", "edges"): "c272b5a28d233215",
+    ("write_index", "zeros"): "3da2c54346e24c66",
+    ("write_index", "tiny"): "f53c55ecfdef3948",
+    ("write_index", "nonfinite"): "4f73538e7deedfb1",
+    ("gather", "randn"): "8fd91bc8e10860bb",
+    ("gather", "pow2"): "8fd91bc8e10860bb",
+    ("gather", "codes"): "8fd91bc8e10860bb",
+    ("gather", "wide"): "8fd91bc8e10860bb",
+    ("gather_index", "randn"): "2fbacab960865fec",
+    ("gather_index", "pow2"): "f470d496bcf10722",
+    ("gather_index", "codes"): "7a1702022163efb6",
+    ("gather_index", "wide"): "f5295f04a14b8103",
+    ("convert_indices", "randn"): "fda9efd2ea08b3cf",
+    ("convert_indices", "far"): "93cf7ba39286e75d",
+    ("build_mask", "randn"): "8f3cb87f846df30a",
 }
 
 
@@ -95,8 +121,9 @@ def test_values_are_pinned(build: Build, operator: str, kind: str) -> None:
 def test_the_seed_changes_the_values(build: Build, operator: str, kind: str) -> None:
     a, b = build(operator, kind=kind, seed=0).tensors, build(operator, kind=kind, seed=1).tensors
     same = {name for name in a if torch.equal(a[name].float().nan_to_num(), b[name].float().nan_to_num())}
-    lengths = {"ks", "ke", "context_lens"} & set(a)
-    expected = {"dense_mha": {"cu_q", "cu_k"}, "masked_mha": {"cu_q", "cu_k"}}.get(operator, lengths)
+    expected = {"ks", "ke", "cu_q", "cu_k", "context_lens", "starts", "lengths", "requests"} & set(a)
+    expected -= {"lengths"} if operator == "sparse_mqa" else set()
+    same -= {"pages"} if operator == "write_index" else set()  # what they hold before may be one byte all over
     if kind == "tagged" and operator != "sparse_mqa":
         assert expected <= same <= expected | {"v"}
     else:
@@ -129,8 +156,9 @@ def test_fewer_tokens_keep_their_values(build: Build, kind: str) -> None:
 def test_other_requests_may_go(build: Build, operator: str, kind: str) -> None:
     """With ``ids-2`` the third request alone is what it was in the batch, but for its place in memory."""
     lens = {"q_lens": (3, 4, 6), "k_lens": (40, 9, 135)}
-    batch = build(operator, kind=kind, options=("poison-stale",) if operator != "merge_lse" else (), **lens)
-    options = ("ids-2", "poison-stale") if operator != "merge_lse" else ("ids-2",)
+    poison = ("poison-stale",) if "poison-stale" in OPTIONS[operator] else ()
+    batch = build(operator, kind=kind, options=poison, **lens)
+    options = ("ids-2", *poison)
     alone = build(operator, kind=kind, q_lens=(6,), k_lens=(135,), options=options)
     a, b = batch.tensors, alone.tensors
     if operator == "paged_indexer_scores":
@@ -141,9 +169,12 @@ def test_other_requests_may_go(build: Build, operator: str, kind: str) -> None:
     for name in ("q", "weights", "out_a", "out_b", "lse_a", "lse_b"):
         if name in a:
             assert _same(a[name][7:], b[name])
-    for name in ("k", "v", "k_scale"):
-        if name in a:
+    for name in ("k", "v", "k_scale", "x"):
+        if name in a and operator != "write_index":
             assert _same(a[name][49:], b[name])
+    for name in ("latent", "rope"):
+        if name in a:
+            assert _same(a[name][7:], b[name])
     if operator == "sparse_mqa":
         assert torch.equal((a["indices"] >= 0)[7:], b["indices"] >= 0)
         assert torch.equal(_gathered(a)[7:], _gathered(b))

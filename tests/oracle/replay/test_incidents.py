@@ -62,6 +62,16 @@ def test_a_detector_that_does_not_fire_is_seen() -> None:
     assert {one.met for one in seen if one.wanted == "FAIL"} == {False}
 
 
+def test_a_faulty_layer_that_raises_has_failed() -> None:
+    """Metadata without a block table: the layer stops, and the replay goes on."""
+    incident = load_incident("vllm-49486")
+    faulty, cured = incident.variants
+    seen = play(replace(incident, variants=(replace(faulty, fault="drops-block-table"), cured)))
+    broken = [one for one in seen if one.variant == faulty.name]
+    assert {one.status for one in broken} == {"FAIL"} and any("raised" in one.detected_by for one in broken)
+    assert all(one.met for one in seen if one.variant == cured.name)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_files_say_what_is_known(name: str) -> None:
     data = tomllib.loads((INCIDENTS / f"{name}.toml").read_text(encoding="utf-8"))

@@ -18,9 +18,13 @@ from .capture import capture
 from .check import check
 from .compare import compare
 from .diagnose import diagnose
+from .contract import contract
 from .doctor import doctor
 from .engine import engine
+from .graphs import graphs
+from .history import history
 from .replay import replay
+from .report import report
 from .repro import repro
 from .route import route
 from .shrink import shrink
@@ -45,7 +49,11 @@ app.command()(diagnose)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
+app.command()(contract)
+app.command()(report)
+app.command()(history)
 app.command()(route)
+app.command()(graphs)
 app.add_typer(bisect)
 app.command()(compare)
 app.command()(capture)

@@ -50,7 +50,7 @@ def repro(
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     brought = guests.Brought.of(impl, operator or [cases[0].operator], contract, adapter)
     where = settle(device)
-    mine = brought.admitted() if brought else ()
+    mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
     with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)

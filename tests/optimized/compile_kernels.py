@@ -73,6 +73,14 @@ def main(dtype: torch.dtype) -> None:
         for r in (64, 0):
             q, kv, indices = numbers(dtype, 2, h, 512 + r), numbers(dtype, 9, 512 + r), numbers(int32, 2, 64)
             sparse_mqa(q, kv, indices, scale=0.1, value_dim=512, lengths=numbers(int32, 2), sink=numbers(fp32, h))
+    for h in (128, 16):
+        q, indices, sink = numbers(torch.bfloat16, 2, h, 576), numbers(int32, 2, 64), numbers(fp32, h)
+        pages = numbers(torch.uint8, 3, 64, 656)
+        pages[..., 512:528].view(fp32).fill_(1.0)
+        more = {"scale": 0.1, "value_dim": 512, "lengths": numbers(int32, 2), "sink": sink}
+        sparse_mqa(q, pages, indices, **more, cache_format="fp8_ds_mla")
+        codes = numbers(torch.uint8, 2, h, 576).view(torch.float8_e4m3fn)
+        sparse_mqa(codes, codes[0], indices, **more, cache_format="fp8_e4m3", q_scale=0.3, k_scale=0.7)
     rows = numbers(int32, 64)
     keys = numbers(fp32, 256)
     indexer_scores(numbers(dtype, 64, 32, 128), numbers(dtype, 256, 128), keys, numbers(fp32, 64, 32), rows, rows)

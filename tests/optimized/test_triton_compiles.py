@@ -14,6 +14,7 @@ from attnoracle.optimized.triton_kernels import launch
 
 KERNELS = {
     "_dense_mha_kernel", "_masked_mha_kernel", "_visible_tiles_kernel", "_sparse_mqa_kernel", "_indexer_scores_kernel",
+    "_sparse_mqa_quantised_kernel",
     "_topk_select_kernel", "_merge_lse_kernel", "_quantize_kernel", "_write_cache_kernel", "_write_index_kernel",
     "_gather_kernel", "_gather_index_kernel", "_convert_indices_kernel", "_build_mask_kernel",
     "_paged_indexer_scores_kernel",

@@ -17,8 +17,8 @@ from .bisect import app as bisect
 from .capture import capture
 from .check import check
 from .compare import compare
-from .diagnose import diagnose
 from .contract import contract
+from .diagnose import diagnose
 from .doctor import doctor
 from .engine import engine
 from .graphs import graphs

@@ -19,6 +19,7 @@ from .capture import capture
 from .check import check
 from .compare import compare
 from .contract import contract
+from .diagnose import diagnose
 from .doctor import doctor
 from .engine import engine
 from .graphs import graphs
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(repro)
 app.command()(shrink)
+app.command()(diagnose)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)

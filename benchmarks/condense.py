@@ -1,6 +1,6 @@
 """Makes a report of `attnoracle check` small enough to commit: one short record a verdict, everything else as it was.
 
-    python -m attnoracle.benchmarks.condense FILE [FILE …]      rewrites each file in place
+python -m attnoracle.benchmarks.condense FILE [FILE …]      rewrites each file in place
 """
 
 from __future__ import annotations

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .. import reference
 from ..optimized.implementation import Implementation
 from .calling import Raised, called, told
 from .case import Case
@@ -27,6 +28,7 @@ from .errors import Unsupported
 from .facts import facts
 from .globals import GlobalState
 from .inputs import Inputs, make
+from .judge.conventions import View, declared, explained
 from .judge.findings import Judgement
 from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
@@ -59,11 +61,18 @@ def drawn(case: Case, device: str) -> Inputs:
 
 
 def check(
-    case: Case, implementation: Implementation, *, device: str = "cpu", sequence: bool = False, draw: Draw = drawn
+    case: Case,
+    implementation: Implementation,
+    *,
+    device: str = "cpu",
+    sequence: bool = False,
+    draw: Draw = drawn,
+    explain: bool = True,
 ) -> Verdict:
     """Judge one implementation on one case.
 
-    ``draw`` makes the tensors; a bundle hands out those that it holds.
+    ``draw`` makes the tensors; a bundle hands out those that it holds. ``explain`` looks for a convention under which a
+    wrong answer would be right, and names it in the findings.
 
     ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
     It triples the time, so the audit asks for it and the differential matrix does not.
@@ -85,6 +94,7 @@ def check(
             findings=tuple(found.findings + found.suspicions),
             measures=found.measures,
             worst=tuple(found.worst),
+            error_map=found.error_map,
             seconds=time.perf_counter() - started,
             device=_device_name(device),
             origin=_origin(case, implementation),
@@ -99,7 +109,7 @@ def check(
     if reason is not None:
         return verdict("UNSUPPORTED", reason)
     try:
-        judgement = _judged(case, implementation, device, draw, power=True)
+        judgement = _judged(case, implementation, device, draw, power=True, explain=explain)
     except Raised as raised:
         return verdict("ERROR", str(raised))
     except Unsupported as reason:
@@ -130,7 +140,9 @@ def check(
     return verdict("PASS", "", judgement)
 
 
-def _judged(case: Case, implementation: Implementation, device: str, draw: Draw, *, power: bool) -> Judgement:
+def _judged(
+    case: Case, implementation: Implementation, device: str, draw: Draw, *, power: bool, explain: bool = False
+) -> Judgement:
     """One judgement on one seed: run twice, then memory, structure, repetition and numbers.
 
     An operator that writes in place gets its inputs anew for the second run, and for the judge.
@@ -143,9 +155,12 @@ def _judged(case: Case, implementation: Implementation, device: str, draw: Draw,
     first = run_once(implementation, inputs.arena.device, "nan", arguments)
     judgement.findings += first.problems
     judgement.findings += _structure(op, arguments, first.outputs, implementation)
-    judgement.findings += _inputs_kept(op, inputs, before)
+    kept = _inputs_kept(op, inputs, before)
+    judgement.findings += kept
     if judgement.findings:
-        return judgement
+        # An answer of the wrong shape may still be read; not by a reference whose inputs were written over.
+        readable = explain and not (kept or first.problems)
+        return _explained(judgement, op, arguments, first.outputs, implementation) if readable else judgement
     again = draw(case, device) if op.writes else inputs
     second = run_once(implementation, again.arena.device, "stale", again.kwargs())
     judgement.findings += second.problems
@@ -165,7 +180,25 @@ def _judged(case: Case, implementation: Implementation, device: str, draw: Draw,
         numbers.findings += other.findings
         numbers.suspicions += other.suspicions
     numbers.findings[:0] = judgement.findings
-    return numbers
+    return _explained(numbers, op, arguments, answers[0], implementation) if explain and numbers.findings else numbers
+
+
+def _explained(
+    judgement: Judgement, op: Operator, arguments: Mapping[str, Any], outputs: Any, implementation: Implementation
+) -> Judgement:
+    """The judgement with the convention named that would make its findings go away, if there is one."""
+    if "lse" not in op.outputs and op.name != "topk_select":
+        return judgement  # there is no hypothesis about the others
+    device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
+    if not isinstance(outputs, tuple) or not all(isinstance(x, Tensor) and x.device == device for x in outputs):
+        return judgement
+    contract = implementation.contract
+    dtypes = tuple(allowed[0] for allowed in op.dtypes(arguments, contract))
+
+    def right() -> tuple[Tensor, ...]:
+        return declared(getattr(reference, op.name)(**arguments), contract, dtypes)
+
+    return explained(judgement, View(arguments, outputs, contract), op.judge, op.shapes(arguments), right)
 
 
 def run_once(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> Run:

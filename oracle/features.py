@@ -24,8 +24,14 @@ _FLASHINFER = (
 
 
 def features(device: str) -> dict[str, Any]:
-    """JSON-ready: ``triton``, ``sdpa``, ``flashinfer`` and ``compiler``, each with what is there and why not."""
-    return {"triton": _triton(device), "sdpa": _sdpa(device), "flashinfer": _flashinfer(), "compiler": _compiler()}
+    """JSON-ready: ``triton``, ``sdpa``, ``flashinfer``, ``peers``, ``compiler``; each: what is there and why not."""
+    return {
+        "triton": _triton(device),
+        "sdpa": _sdpa(device),
+        "flashinfer": _flashinfer(),
+        "peers": _peers(device),
+        "compiler": _compiler(),
+    }
 
 
 def _triton(device: str) -> dict[str, Any]:
@@ -67,6 +73,28 @@ def _flashinfer() -> dict[str, Any]:
     except Exception as error:  # an import that fails on this machine is an answer
         return {"version": version, "reason": f"does not import: {type(error).__name__}: {error}", "features": {}}
     return {"version": version, "reason": "", "features": found}
+
+
+def _peers(device: str) -> dict[str, Any]:
+    """Peer -> version or commit and how it was found, or how to point at it."""
+    from ..optimized.peer_kernels.locate import PEERS
+
+    told: dict[str, Any] = {}
+    for peer in PEERS:
+        try:
+            found = peer.find()
+        except FileNotFoundError as error:
+            told[peer.name] = {"version": None, "found": "", "reason": str(error), "features": {}}
+            continue
+        if found is None:
+            told[peer.name] = {"version": None, "found": "", "reason": peer.missing(), "features": {}}
+            continue
+        told[peer.name] = {"version": found.version, "found": found.origin, "reason": "", "features": {}}
+        if peer.name == "FlashAttention 4" and device.startswith("cuda"):
+            from ..optimized.peer_kernels import fa4
+
+            told[peer.name]["features"] = fa4.features()
+    return told
 
 
 def _provides(package: str, path: str, parameter: str | None) -> bool:

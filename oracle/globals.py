@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import inspect
 import math
 import os
 import random
@@ -10,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -30,6 +32,7 @@ _NAMESPACES: tuple[ModuleType | type, ...] = (
     time,
     builtins,
 )
+_TORCH = Path(torch.__file__).parent
 #: Threads of these are pools of the library, not of the kernel.
 _LIBRARIES = ("torch", "triton", "concurrent", "multiprocessing", "tqdm")
 
@@ -153,7 +156,7 @@ class GlobalState:
         for space, before in zip(_NAMESPACES, self.functions, strict=True):
             now = vars(space)
             for name, function in before.items():
-                if now.get(name) is not function:
+                if now.get(name) is not function and not _wrapped_by_torch(now.get(name), function):
                     setattr(space, name, function)
                     owner = f"torch.{space.__name__}" if isinstance(space, type) else space.__name__
                     changed.append(f"{owner}.{name}")
@@ -174,6 +177,13 @@ def _functions(space: ModuleType | type) -> Mapping[str, Any]:
         for name, value in vars(space).items()
         if callable(value) and not isinstance(value, type) and not name.startswith("_")
     }
+
+
+def _wrapped_by_torch(now: Any, before: Any) -> bool:
+    """Whether torch itself put a wrapper around a function, as the first import of its compiler does."""
+    code = getattr(now, "__code__", None)
+    own = code is not None and Path(code.co_filename).is_relative_to(_TORCH)
+    return own and now is not before and inspect.unwrap(now) is inspect.unwrap(before)
 
 
 def _generators() -> tuple[Tensor, ...]:

@@ -67,6 +67,7 @@ def full(indexer: bool) -> dict[str, tuple[Row, ...]]:
         for fmt, dtype in zip(_FORMATS, ("bf16", "fp32", "bf16"), strict=True)
         for size in sizes
     )
+    written += tuple(Row(*ragged((0, 5), (0, 40)), "randn", fmt) for fmt in _FORMATS)
     rules = (("fp32-scales",), ("ue8m0", "amax-1e-10"), ("scale-1e-4",), ())
     rows: dict[str, tuple[Row, ...]] = {
         "quantize": tuple(

@@ -41,6 +41,9 @@ class Finding:
     p_value: float | None = None
     where: str = ""
     """Where the errors lie: heads, rows, tiles."""
+    convention: str = ""
+    """Name of the convention under which the answer would be right (``judge/conventions.py``), `` | `` between several
+    that this input cannot tell apart."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,6 +60,9 @@ class Verdict:
     """Worst element ratio, row and global statistics, bias effect, LSE ratio, calibration: all unit-free ratios
     to their limits unless the name says otherwise."""
     worst: tuple[Worst, ...] = ()
+    error_map: tuple[tuple[float, ...], ...] = ()
+    """Of an attention answer that fails: squared errors of queries (down) and heads (across) over what rounding
+    explains, the largest of each patch of at most 32 x 32."""
     seconds: float = 0.0
     device: str = "cpu"
     origin: str = ""

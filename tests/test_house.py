@@ -24,8 +24,12 @@ PACKAGES = ("benchmarks", "fixtures", "optimized", "oracle", "reference")
 SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglob("*.py"))]
 #: What a light module may not import when it is imported.
 HEAVY = {"triton", "flashinfer", "transformers", "matplotlib", "hypothesis"}
-#: Which modules are not light: Triton kernels, and the strategies, which are nothing without Hypothesis.
-NOT_LIGHT = re.compile(r"optimized/triton_kernels/(?!__init__|checks|launch|padding)\w+\.py|oracle/strategies\.py")
+#: Which modules are not light: Triton kernels, what calls FlashInfer, and the strategies, which need Hypothesis.
+NOT_LIGHT = re.compile(
+    r"optimized/hopper_kernels/(?!__init__)\w+\.py"
+    r"|optimized/triton_kernels/(?!__init__|checks|launch|padding)\w+\.py|oracle/strategies\.py"
+    r"|optimized/flashinfer_kernels/(ragged|mla|merge|select)\.py"
+)
 
 
 def _name(path: Path) -> str:

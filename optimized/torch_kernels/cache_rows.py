@@ -28,13 +28,12 @@ def write_cache(
     latent, rope, slot = latent[kept], rope[kept], slots[kept]
     if cache_format == "fp8_ds_mla":
         rows = torch.empty(len(kept), cache.shape[2], dtype=torch.uint8, device=cache.device)
-        tiles = latent.float().reshape(len(kept), -1, min(_TILE, c))
+        count = c // min(_TILE, c)
+        tiles = latent.float().reshape(len(kept), count, c // count)
         scale = scales(tiles, scale_format, least_amax, least_scale)
         rows[:, :c] = codes_of(tiles / scale[..., None]).reshape(len(kept), c).view(torch.uint8)
-        rows[:, c:].view(torch.uint8)[:, : 4 * scale.shape[1]] = scale.view(torch.uint8).reshape(len(kept), -1)
-        rows[:, c + 4 * scale.shape[1] :] = (
-            rope.to(torch.bfloat16).contiguous().view(torch.uint8).reshape(len(kept), -1)
-        )
+        rows[:, c : c + 4 * count] = scale.view(torch.uint8).reshape(len(kept), 4 * count)
+        rows[:, c + 4 * count :] = rope.to(torch.bfloat16).contiguous().view(torch.uint8).reshape(len(kept), 2 * r)
     else:
         rows = torch.cat((latent, rope), 1)
         if cache_format == "fp8_e4m3":
@@ -66,7 +65,9 @@ def gather(
     else:
         tiles = latent // min(_TILE, latent)
         scale = stored[:, latent : latent + 4 * tiles].contiguous().view(torch.float32)
-        codes = stored[:, :latent].contiguous().view(torch.float8_e4m3fn).float().view(len(held), tiles, -1)
+        codes = (
+            stored[:, :latent].contiguous().view(torch.float8_e4m3fn).float().view(len(held), tiles, latent // tiles)
+        )
         rotated = stored[:, latent + 4 * tiles :].contiguous().view(torch.bfloat16)
         values = (codes * scale[..., None]).reshape(len(held), latent).to(rows.dtype)
         rows[held] = torch.cat((values, rotated), 1)

@@ -43,7 +43,8 @@ def try_fault(faulty: Fault, seed: int, device: str) -> Verdict:
     tried: list[Case] = []
     bad: list[Verdict] = []
     for case in candidates(faulty, seed):
-        verdict = check(case, implementation, device=device, sequence=in_sequence)
+        named = bool(faulty.convention)  # looking for a convention costs more than the verdict
+        verdict = check(case, implementation, device=device, sequence=in_sequence, explain=named)
         if verdict.status == "UNSUPPORTED":
             continue
         tried.append(case)
@@ -51,7 +52,7 @@ def try_fault(faulty: Fault, seed: int, device: str) -> Verdict:
         if len(bad) >= KILLS or (bad and len(tried) > tried.index(bad[0].case) + FURTHER):
             break
     if not bad and not in_sequence:
-        later = (check(case, implementation, device=device, sequence=True) for case in tried[:SEQUENCES])
+        later = (check(case, implementation, device=device, sequence=True, explain=False) for case in tried[:SEQUENCES])
         bad = [verdict for verdict in later if verdict.bad]
     first = bad[0] if bad else None
     return Verdict(

@@ -87,8 +87,8 @@ def gather(site: Site) -> dict[str, object]:
         codes = quantised.codes(case.kind, "kv", case.seed, tokens, c)
         scales = quantised.scales(case.kind, "kv-scale", case.seed, tokens, c // _tile(c))
         rope = quantised.values("randn", "rope", case.seed, tokens, r, max(1, r), torch.bfloat16).to(torch.bfloat16)
-        parts = (codes, scales.view(torch.uint8).view(len(codes), -1), rope.view(torch.uint8).view(len(codes), 2 * r))
-        cache[page, place] = torch.cat(parts, 1)
+        stored = scales.view(torch.uint8).view(len(codes), 4 * scales.shape[1])
+        cache[page, place] = torch.cat((codes, stored, rope.view(torch.uint8).view(len(codes), 2 * r)), 1)
     _place_paging(site, pages)
     return {
         "tokens": case.keys,

@@ -84,7 +84,8 @@ def scales(kind: str, role: str, seed: int, tokens: Tokens, count: int) -> Tenso
     place = (tokens.name[:, None], tokens.position[:, None], number)
     spread = 40 if kind == "wide" else 6
     power = _power(rng.integers(rng.key(seed, f"{role}-power"), 2 * spread + 1, *place) - spread)
-    return power if kind == "pow2" else power * (1 + rng.uniform(rng.key(seed, role), *place))
+    drawn = power if kind == "pow2" else power * (1 + rng.uniform(rng.key(seed, role), *place))
+    return torch.empty(drawn.shape, device=drawn.device).copy_(drawn)  # of plain strides even where there is nothing
 
 
 def filler(name: str, seed: int, number: Tensor, width: int) -> Tensor:

@@ -21,8 +21,12 @@ from .moments import Moments, moments
 from .power import Mutant, mutants
 from .state import State
 from .tally import Squares, add, column_sums, row_sums, squares
+from .units import LN2
 
-LN2 = math.log(2.0)
+#: Largest LSE, in the contract's base, that counts as a finite stand-in for -inf.
+SENTINEL = -4e4
+#: What a contract may promise for the LSE of a query without keys, other than a sentinel.
+EMPTY_LSE = {"-inf": -math.inf, "+inf": math.inf, "nan": math.nan, "zero": 0.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +74,14 @@ def judge(
 
 
 def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tensor | None, power: bool) -> None:
-    m = moments(chunk, scale, answer.cell, sink, underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL)
+    m = moments(
+        chunk,
+        scale,
+        answer.cell,
+        sink,
+        underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL,
+        dequantised=answer.contract.dequantised is not None,
+    )
     observed, expected = _normalised(answer, chunk, m)
     error = observed - expected
     exact = m
@@ -163,7 +174,7 @@ def _signs(state: State, chunk: Chunk, error: Tensor, m: Moments, b: Budget, ans
     shared = answer.cell * m.coherence.sqrt()
     if answer.contract.partials is not None:
         shared = shared + UNIT_ROUNDOFF[answer.contract.partials]
-    drift = shared * total + b.working.sum(-1)
+    drift = shared * total + b.working.sum(-1) + b.drift
     known = (sign * (rounded(m.out, answer.output) - m.out)).sum(-1)
     for name, values in (("signed", (sign * error).sum(-1)), ("sizes", total), ("known", known), ("drift", drift)):
         state.rows[name].add(chunk.place(values))
@@ -172,13 +183,17 @@ def _signs(state: State, chunk: Chunk, error: Tensor, m: Moments, b: Budget, ans
 def _lse(state: State, chunk: Chunk, answer: Answer, m: Moments, b: Budget) -> None:
     assert answer.lse is not None
     observed = _arranged(answer.lse[chunk.rows], chunk)
+    stands = m.empty & torch.isfinite(observed) & (observed <= SENTINEL)
     if answer.contract.lse_base == "2":
         observed = observed * LN2
-    empty = {"-inf": -math.inf, "+inf": math.inf, "nan": math.nan}.get(answer.contract.empty_lse)
-    if empty is None:
-        observed, expected = torch.where(m.empty, m.lse, observed), m.lse
-    else:
-        expected = torch.where(m.empty, empty, m.lse)
+    match answer.contract.empty_lse:
+        case "undefined":
+            observed, expected = torch.where(m.empty, m.lse, observed), m.lse
+        case "sentinel":
+            expected = torch.where(m.empty & ~stands, SENTINEL, m.lse)
+            observed = torch.where(stands, m.lse, observed)
+        case declared:
+            expected = torch.where(m.empty, EMPTY_LSE[declared], m.lse)
     strange = mask_mismatch(observed, expected)
     error = torch.where(torch.isfinite(observed) & torch.isfinite(expected), (observed - expected).abs(), 0.0)
     # An LSE that is NaN by right and was matched has neither an error nor a budget.

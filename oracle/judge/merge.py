@@ -18,6 +18,7 @@ from ...reference import merge_lse
 from ..verdict import Worst
 from .findings import Judgement, mask_mismatch, where
 from .formats import format_of, half_ulp
+from .units import LN2
 
 #: Roundings between the inputs and a weighted sum of two: difference, exp, sum, quotient, two products, one addition.
 ROUNDINGS = 8.0
@@ -26,9 +27,33 @@ ROUNDINGS = 8.0
 def judge(
     out: Tensor, lse: Tensor, contract: Contract, *, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
 ) -> Judgement:
-    """Compare a merge [s,h,v], [s,h] with the formula in fp64."""
+    """Compare a merge [s,h,v], [s,h] with the formula in fp64.
+
+    An implementation that works in base 2 reads the numbers it is given as base-2 logarithms, and is judged as such.
+    """
     result = Judgement()
-    wide = [t.to(torch.float64) for t in (out_a, lse_a, out_b, lse_b)]
+    sides = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    expected, limit, expected_lse, limit_lse, wide = expectation(contract, **sides)
+    promised = _promised(contract, lse_a, lse_b)
+    seen = torch.where(promised[..., None], out.to(torch.float64), expected)
+    _compare(result, "out", "element", seen, expected, limit)
+    told = torch.where(promised, lse.double() * _unit(contract), expected_lse)
+    _compare(result, "lse", "lse", told, expected_lse, limit_lse)
+    result.survivors = _survivors(expected, limit, wide)
+    return result
+
+
+def _unit(contract: Contract) -> float:
+    """Natural log units of one unit of an LSE."""
+    return LN2 if contract.lse_base == "2" else 1.0
+
+
+def expectation(
+    contract: Contract, *, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+    """Exact out and its budget [s,h,v], exact LSE and its budget [s,h], and the inputs, all fp64, natural log."""
+    unit = _unit(contract)
+    wide = [out_a.double(), lse_a.double() * unit, out_b.double(), lse_b.double() * unit]
     expected, expected_lse = merge_lse(*wide)
     weights = [torch.where(torch.isfinite(side), (side - expected_lse).exp(), 0.0) for side in (wide[1], wide[3])]
     sizes = sum(
@@ -40,14 +65,18 @@ def judge(
     # A weight may be taken relative to the merged LSE, which is rounded relative to its own size.
     finite_lse = torch.where(torch.isfinite(expected_lse), expected_lse.abs(), 0.0)
     relative = contract.exp_error + u32 * (ROUNDINGS + distance + finite_lse)
-    output = contract.output or format_of(out.dtype)
+    output = contract.output or format_of(out_a.dtype)
     limit = 2.0 * relative[..., None] * sizes
     limit = limit + half_ulp(expected.abs() + limit, output)
     limit_lse = contract.exp_error + u32 * (ROUNDINGS + 2.0 * finite_lse + distance)
-    _compare(result, "out", "element", out.to(torch.float64), expected, limit)
-    _compare(result, "lse", "lse", lse.to(torch.float64), expected_lse, limit_lse)
-    result.survivors = _survivors(expected, limit, wide)
-    return result
+    return expected, limit, expected_lse, limit_lse, wide
+
+
+def _promised(contract: Contract, lse_a: Tensor, lse_b: Tensor) -> Tensor:
+    """Rows [s,h] whose result the contract promises."""
+    if contract.empty_side == "ignored":
+        return torch.ones_like(lse_a, dtype=torch.bool)
+    return ~(lse_a.isneginf() | lse_b.isneginf())
 
 
 def _compare(result: Judgement, output: str, check: str, observed: Tensor, expected: Tensor, limit: Tensor) -> None:

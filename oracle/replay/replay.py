@@ -15,7 +15,7 @@ from functools import cached_property
 import torch
 
 from ...reference.layer import Parts, SparseMLALayer
-from ...reference.routing import Deployment, decide_route
+from ...reference.routing import Deployment, Rules, decide_route
 from ..layer.contract import LayerUnderTest
 from ..layer.rig import StepResult
 from ..policies import load_rules
@@ -46,6 +46,18 @@ class Replay:
             if variant.faulty:
                 for companion in self.incident.companions:
                     yield self._companion(variant, start, companion)
+
+    def outcome(self, variant: Variant, length: int) -> Seen:
+        """One prompt length in one variant, which need not be one of the incident's."""
+        return self._length(variant, self._start(variant), length)
+
+    def rules(self, variant: Variant) -> Rules:
+        """What the engine of a variant lays down."""
+        return load_rules(variant.rules)
+
+    def layer(self, parts: Parts, variant: Variant) -> LayerUnderTest:
+        """One layer of a variant."""
+        return SparseMLALayer(replace(parts, runs_mha=variant.runs_mha))
 
     def _length(self, variant: Variant, start: RetrievalRig, length: int) -> Seen:
         fails = self.incident.must_fail(variant, length)
@@ -117,15 +129,12 @@ class Replay:
     def _rig(self, variant: Variant, operators: Injected, device: str) -> RetrievalRig:
         facts = {**self.incident.deployment, **DIMS, "wrapper": variant.wrapper, "force_mqa": variant.force_mqa}
 
-        def make(parts: Parts) -> LayerUnderTest:
-            return SparseMLALayer(replace(parts, runs_mha=variant.runs_mha))
-
         return RetrievalRig(
-            load_rules(variant.rules),
+            self.rules(variant),
             Deployment(**facts),
             sizes(operators.dtype, device, rows=self._most_rows),
             operators=operators.operators,
-            make=make,
+            make=lambda parts: self.layer(parts, variant),
         )
 
     @cached_property

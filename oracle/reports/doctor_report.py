@@ -90,8 +90,15 @@ def _features(features: dict[str, Any]) -> list[tuple[str, str]]:
         rows.append((f"sdpa {_short(backend)}", f"no: {refusal}" if refusal else "yes"))
     rows.append(("flashinfer", flashinfer["reason"] or flashinfer["version"]))
     rows += [("", f"{label}: {'yes' if there else 'no'}") for label, there in flashinfer["features"].items()]
+    for name, peer in features["peers"].items():
+        rows.append((_shorter(name), peer["reason"] or f"{peer['version']}, {peer['found']}"))
+        rows += [("", f"{label}: {answer}") for label, answer in peer["features"].items()]
     rows.append(("compiler", compiler["reason"] or f"{compiler['path']}: {compiler['version']}"))
     return rows
+
+
+def _shorter(peer: str) -> str:
+    return peer.replace("FlashAttention 4", "FA4")
 
 
 def _short(backend: str) -> str:

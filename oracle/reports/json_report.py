@@ -64,6 +64,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
                 "proved": finding.proved,
                 "p_value": finding.p_value,
                 "where": finding.where,
+                "convention": finding.convention,
             }
             for finding in verdict.findings
         ],
@@ -80,6 +81,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
             }
             for worst in verdict.worst
         ],
+        "error_map": verdict.error_map,
         "repro": verdict.repro,
         "origin": verdict.origin,
         "seconds": verdict.seconds,

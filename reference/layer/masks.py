@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-WORD_BITS = 32
+from ..build_mask import WORD_BITS, pack_bits
 
 
 def build_mask(
@@ -35,10 +35,3 @@ def build_mask(
         mask[request, :queries] = pack_bits(bits[:, :spare])
         row += queries
     return mask
-
-
-def pack_bits(bits: Tensor) -> Tensor:
-    """int32 words [x, w] of bool [x, 32 w], least significant bit first."""
-    weights = 1 << torch.arange(WORD_BITS, dtype=torch.int64, device=bits.device)
-    packed = (bits.reshape(len(bits), bits.shape[1] // WORD_BITS, WORD_BITS) * weights).sum(-1)
-    return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)

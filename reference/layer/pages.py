@@ -7,6 +7,11 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from ..paging import place_of
+
+#: Pages that an int32 block table can name.
+PAGES = 2**31
+
 
 class Pages:
     """A pool of ``blocks`` pages of ``block_size`` rows, handed out lowest first."""
@@ -41,9 +46,5 @@ def to_slots(block_table: Tensor, requests: Tensor, positions: Tensor, block_siz
     ``requests`` counts rows of ``block_table`` [b, m] and broadcasts against ``positions``: [s] and [s], or [s, 1] and
     [s, k]. Source: vLLM 0.33.0 ``vllm/v1/attention/backends/mla/sparse_utils.py``.
     """
-    positions = positions.long()
-    page = positions.div(block_size, rounding_mode="floor")
-    held = (positions >= 0) & (page < block_table.shape[1])
-    requests = requests.long().expand_as(page)
-    block = block_table[requests, torch.where(held, page, 0)].long()
-    return torch.where(held & (block >= 0), block * block_size + positions.remainder(block_size), -1)
+    page, place = place_of(block_table, requests.long(), positions.long(), block_size, PAGES)
+    return torch.where(page >= 0, page * block_size + place, -1)

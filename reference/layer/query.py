@@ -22,8 +22,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ..layouts import E4M3_MAX
 from ..mla import absorb_query
-from .cache import E4M3_MAX
 from .events import QueryForm
 
 #: (x [s, …, r], positions int64 [s]) -> x rotated

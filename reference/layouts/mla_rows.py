@@ -66,11 +66,12 @@ def encode_mla_rows(latent: Tensor, rope: Tensor, rule: ScaleRule) -> Tensor:
     if rule.scale_format == "ue8m0":
         raise ValueError("scale_format: a row of fp8_ds_mla stores fp32 scales, expected fp32 or pow2, got ue8m0")
     row = MlaRow(sizes["c"], sizes["r"])
-    tiles = latent.to(torch.float32).view(-1, row.tiles, row.tile)
+    tiles = latent.to(torch.float32).reshape(sizes["n"], row.tiles, row.tile)
     scales = block_scales(tiles, rule)
-    codes = encode_e4m3(tiles / scales[..., None]).view(-1, sizes["c"])
-    parts = (codes, scales, rope.to(torch.bfloat16))
-    return torch.cat([part.contiguous().view(torch.uint8).view(sizes["n"], -1) for part in parts if part.numel()], 1)
+    codes = encode_e4m3(tiles / scales[..., None]).view(sizes["n"], sizes["c"])
+    stored = scales.contiguous().view(torch.uint8).view(sizes["n"], 4 * row.tiles)
+    rotated = rope.to(torch.bfloat16).contiguous().view(torch.uint8).view(sizes["n"], 2 * sizes["r"])
+    return torch.cat((codes, stored, rotated), 1)
 
 
 def decode_mla_rows(rows: Tensor, *, latent: int) -> Tensor:

@@ -5,6 +5,7 @@ import pytest
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.case import Case
+from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.verdict import Finding, Verdict, Worst
 
 
@@ -60,3 +61,15 @@ def make_implementation():
         return Implementation(name, Contract(), lambda facts: reason, load)
 
     return make
+
+
+@pytest.fixture
+def attnoracle(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+
+    def attnoracle(*arguments):
+        """Exit code, stdout and stderr of one command."""
+        code = main(arguments)
+        return code, *capsys.readouterr()
+
+    return attnoracle

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import math
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -290,7 +293,7 @@ def marginal(monkeypatch):
     asked = []
 
     def choose(suspicious: set[int], failing: set[int] = frozenset(), raising: set[int] = frozenset()):
-        def fake(case, implementation, device, draw=None, *, power):
+        def fake(case, implementation, device, draw=None, *, power, explain=False):
             rank = (case.seed - CASE.seed) // SEED_STRIDE
             asked.append((rank, power))
             if rank in raising:
@@ -337,3 +340,20 @@ def test_a_clear_failure_asks_no_fresh_seed(marginal):
 def test_an_exception_on_a_fresh_seed_is_an_error(marginal):
     verdict, _ = marginal({0}, raising={2})
     assert (verdict.status, verdict.reason) == ("ERROR", "RuntimeError: late")
+
+
+def test_the_first_import_of_torchs_compiler_is_no_change_of_global_state():
+    """It wraps torch.manual_seed; a kernel whose first run compiles would be blamed for it. In a fresh process."""
+    code = (
+        "from attnoracle.oracle.globals import GlobalState\n"
+        "import torch\n"
+        "state = GlobalState.take()\n"
+        "import torch._dynamo\n"
+        "print(state.restore())\n"
+        "before = GlobalState.take()\n"
+        "torch.manual_seed = lambda seed: None\n"
+        "print(before.restore())\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+    assert told.stdout.splitlines() == ["[]", "['torch.manual_seed']"]

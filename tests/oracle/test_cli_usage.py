@@ -8,20 +8,7 @@ import sys
 import pytest
 
 from attnoracle.oracle.cli import terminal
-from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.errors import BadInput
-
-
-@pytest.fixture
-def attnoracle(capsys, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "80")
-
-    def attnoracle(*arguments):
-        """Exit code, stdout and stderr of one command."""
-        code = main(arguments)
-        return code, *capsys.readouterr()
-
-    return attnoracle
 
 
 @pytest.fixture

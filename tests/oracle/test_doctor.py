@@ -90,7 +90,7 @@ def test_the_json_is_pure_and_complete(capsys):
     read = json.loads(out)
     assert read["schema"] == {"name": "attnoracle.doctor", "version": 1}
     assert read["command"] == ["attnoracle", "doctor", "--device", "cpu", "--json", "-"]
-    assert set(read["features"]) == {"triton", "sdpa", "flashinfer", "compiler"}
+    assert set(read["features"]) == {"triton", "sdpa", "flashinfer", "peers", "compiler"}
     assert [record["supported"] for record in read["implementations"]] == [True, False, False, False]
     assert "implementations can run here" in err
 

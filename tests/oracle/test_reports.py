@@ -222,7 +222,7 @@ def test_json_has_the_schema_and_survives_odd_floats_and_text(failure, make_verd
     assert first["proved"] is True
     assert first["findings"][1] == {
         "check": "bias", "message": "output too small by 0.81% of its size", "proved": False, "p_value": 3.2e-11,
-        "where": "",
+        "where": "", "convention": "",
     }  # fmt: skip
     assert first["worst"][1]["observed"] == "nan" and first["worst_ratio"] == "inf"
     assert first["repro"] == failure.repro

@@ -1,0 +1,58 @@
+"""Kernels of other projects that are not on PyPI by themselves: thin adapters, each with the contract that was found.
+
+``locate`` says where they are looked for; ``attnoracle doctor`` what was found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+from ..contract import Contract
+from ..implementation import Implementation
+from . import support
+
+#: FlashMLA's sparse prefill: natural LSE (its README says base 2), out 0 and LSE +inf without a valid index (H200,
+#: the build inside vLLM 0.26.0).
+_FLASHMLA = Contract(probabilities=None, empty_lse="+inf", batch_invariant=True)
+#: Products of e4m3 are added in Hopper's fp8 accumulator: scores are 1.3e-4 off in the Frobenius norm (H200), where
+#: fp32 accumulation would be 1e-7 off.
+_DEEPGEMM = Contract(probabilities="fp32", accumulator="fp22", output="fp32", lse_base=None)
+#: Without ``clean_logits``, as engines call it: what lies outside a window is not written.
+_UNCLEAN = replace(_DEEPGEMM, outside_window="undefined")
+#: Read, not run: natural LSE; what a query without keys gets is probed by ``fa4.features`` and not promised.
+_FA4 = Contract(probabilities=None, empty_out="undefined", empty_lse="undefined")
+#: Read, not run (vLLM 0.26.0): a side with LSE -inf or +inf has weight 0, and 0 times NaN is NaN; callers clear such
+#: sides first (``mask_empty_context``).
+_VLLM_MERGE = Contract(probabilities="fp32", empty_side="undefined", batch_invariant=True)
+
+
+def _load(module: str, name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = getattr(import_module(f".{module}", __name__), name)
+    return function
+
+
+IMPLEMENTATIONS: tuple[Implementation, ...] = (
+    Implementation("dense_mha/fa4", _FA4, support.fa4, partial(_load, "fa4", "dense_mha")),
+    Implementation("sparse_mqa/flashmla", _FLASHMLA, support.flashmla, partial(_load, "flashmla", "sparse_mqa")),
+    Implementation(
+        "indexer_scores/deepgemm", _DEEPGEMM, support.deepgemm, partial(_load, "deepgemm", "indexer_scores")
+    ),
+    Implementation(
+        "indexer_scores/deepgemm-unclean",
+        _UNCLEAN,
+        support.deepgemm_unclean,
+        partial(_load, "deepgemm", "unclean_scores"),
+    ),
+    Implementation(
+        "paged_indexer_scores/deepgemm",
+        _UNCLEAN,
+        support.deepgemm_paged,
+        partial(_load, "deepgemm", "paged_indexer_scores"),
+        partial(_load, "deepgemm", "plan_paged"),
+    ),
+    Implementation("merge_lse/vllm", _VLLM_MERGE, support.vllm, partial(_load, "vllm_ops", "merge_lse")),
+)

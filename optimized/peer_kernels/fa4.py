@@ -1,0 +1,88 @@
+"""Dense attention by FlashAttention 4 (``flash_attn.cute``), and what its build on this machine can do.
+
+Features are tried, not looked up by version: which head dims and masks compile differs between its builds and between
+GPU families.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from . import locate
+
+
+@cache
+def interface() -> Any:
+    """Its module ``interface``. Raises ImportError if it is not there or its compiler (``cutlass``) is not."""
+    found = locate.FA4.find()
+    if found is None:
+        raise ImportError(locate.FA4.missing())
+    if found.origin == "inside vllm":
+        return importlib.import_module("vllm.vllm_flash_attn.cute.interface")
+    if found.origin == locate.FA4_VARIABLE:
+        parent = str(found.path.parent.parent)
+        if parent not in sys.path:
+            sys.path.append(parent)
+        return importlib.import_module(f"{found.path.parent.name}.cute.interface")
+    return importlib.import_module("flash_attn.cute.interface")
+
+
+def dense_mha(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
+) -> tuple[Tensor, Tensor]:
+    """q [s,h,d], k [t,h,d], v [t,h,v] -> out [s,h,v], lse fp32 [s,h], natural; the kernel stores it [h,s]."""
+    longest_q, longest_k = (int((cu[1:] - cu[:-1]).max()) for cu in (cu_q, cu_k))
+    out, lse = interface().flash_attn_varlen_func(
+        q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
+        softmax_scale=scale, causal=causal, return_lse=True,
+    )  # fmt: skip
+    return out, lse.T
+
+
+def features() -> dict[str, str]:
+    """Feature to ``yes``, what was seen, or why not. Needs a GPU; compiles three small kernels."""
+    tried: dict[str, Callable[[], str]] = {
+        "head dims 192/128": lambda: _runs(192, 128),
+        "head dims 256/256": lambda: _runs(256, 256),
+        "mask_mod": _mask_mod,
+        "fully masked rows": _masked_rows,
+    }
+    return {name: _answer(probe) for name, probe in tried.items()}
+
+
+def _answer(probe: Callable[[], str]) -> str:
+    try:
+        return probe()
+    except Exception as error:  # a refusal is an answer
+        return f"no: {type(error).__name__}: {error}".splitlines()[0]
+
+
+def _small(queries: int, keys: int, d: int, v: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator("cuda").manual_seed(0)
+    shapes = (queries, 1, d), (keys, 1, d), (keys, 1, v)
+    q, k, values = (torch.randn(shape, generator=generator, device="cuda").bfloat16() for shape in shapes)
+    cu_q, cu_k = (torch.tensor([0, count], dtype=torch.int32, device="cuda") for count in (queries, keys))
+    return dense_mha(q, k, values, cu_q, cu_k, scale=0.1)
+
+
+def _runs(d: int, v: int) -> str:
+    out, _ = _small(16, 16, d, v)
+    return "yes" if bool(torch.isfinite(out).all()) else "no: the answer is not finite"
+
+
+def _mask_mod() -> str:
+    known = inspect.signature(interface().flash_attn_varlen_func).parameters
+    return "yes" if "mask_mod" in known else "no: flash_attn_varlen_func has no such parameter"
+
+
+def _masked_rows() -> str:
+    out, lse = _small(3, 1, 128, 128)
+    return f"out {float(out[0, 0, 0]):g}, LSE {float(lse[0, 0]):g} for a query without keys"

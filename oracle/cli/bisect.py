@@ -1,0 +1,324 @@
+"""``attnoracle bisect``: from two ends that differ to the boundary between them, along one axis a command."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ..bisect.look import Look, Settings
+from ..bisect.probe import Probe
+from ..case import Case
+from ..errors import BadInput
+from . import bisect_options as given
+from . import options
+from .terminal import check_target, console, write
+
+if TYPE_CHECKING:
+    from ..bisect.bisection import Axis, Found
+    from ..replay.incident import Incident, Variant
+    from ..replay.operators import Injected
+
+app = typer.Typer(
+    name="bisect",
+    help="Find where a verdict changes: over commits, releases, sizes, knobs or stages. Good may be the newer end.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@app.command()
+def commits(
+    context: typer.Context,
+    good: given.Good,
+    bad: given.Bad,
+    repository: Annotated[Path, typer.Option("--repository", "-C", metavar="DIR", help="A git repository.")] = Path(),
+    build: Annotated[str, typer.Option("--build", metavar="COMMAND", help="Run in each commit's work tree.")] = "",
+    build_timeout: Annotated[float, typer.Option("--build-timeout", metavar="SECONDS", min=1)] = 3600.0,
+    path: Annotated[
+        list[str] | None, typer.Option("--path", metavar="DIR", help="Of the work tree, first on PYTHONPATH. [.]")
+    ] = None,
+    all_parents: Annotated[bool, typer.Option("--all-parents", help="Commits of merged branches too.")] = False,
+    case: given.Case = None,
+    implementation: given.Implementation = None,
+    impl: given.Impl = None,
+    operator: given.Operator = None,
+    contract: given.ContractFile = None,
+    run: given.Run = None,
+    measure: given.Measure = None,
+    above: given.Above = None,
+    runs: given.Runs = 2,
+    flaky: given.Flaky = False,
+    confidence: given.Confidence = 0.99,
+    journal: given.JournalFolder = None,
+    timeout: given.Limit = 600.0,
+    device: options.DeviceName = options.Device.cpu,
+    json: options.Json = None,
+) -> None:
+    """Which commit changed the verdict; builds each in a work tree of its own, skips what cannot be built."""
+    from ..bisect.commits import Commits
+
+    probe = given.probe(case, implementation, impl, operator, contract, run, measure, above, timeout, device)
+    with tempfile.TemporaryDirectory(prefix="attnoracle-bisect-") as folder:
+        axis = Commits(
+            repository.absolute(),
+            good,
+            bad,
+            probe,
+            workdir=Path(folder).resolve() / "tree",
+            build=build,
+            build_timeout=build_timeout,
+            pythonpath=tuple(path or (".",)),
+            first_parent=not all_parents,
+        )
+        try:
+            settings = Settings(runs=runs, flaky=flaky, confidence=confidence)
+            head = {"axis": "commits", "build": build}
+            _search(context, axis, axis.good, axis.bad, probe, head, settings, journal, json, axis.title)
+        finally:
+            axis.close()
+
+
+@app.command()
+def packages(
+    context: typer.Context,
+    package: Annotated[list[str], typer.Argument(metavar="PACKAGE…", help="On the index that pip uses.")],
+    good: Annotated[list[str], typer.Option("--good", metavar="VERSION", help="Of each package, in their order.")],
+    bad: Annotated[list[str], typer.Option("--bad", metavar="VERSION", help="Of each package, in their order.")],
+    held: Annotated[
+        list[str] | None, typer.Option("--with", metavar="NAME==VERSION", help="Installed beside. Repeatable.")
+    ] = None,
+    cache: Annotated[
+        Path | None, typer.Option("--cache", metavar="DIR", help="Keeps environments. [default: user's cache folder]")
+    ] = None,
+    case: given.Case = None,
+    implementation: given.Implementation = None,
+    impl: given.Impl = None,
+    operator: given.Operator = None,
+    contract: given.ContractFile = None,
+    run: given.Run = None,
+    measure: given.Measure = None,
+    above: given.Above = None,
+    runs: given.Runs = 2,
+    flaky: given.Flaky = False,
+    confidence: given.Confidence = 0.99,
+    journal: given.JournalFolder = None,
+    timeout: given.Limit = 600.0,
+    device: options.DeviceName = options.Device.cpu,
+    json: options.Json = None,
+) -> None:
+    """Which release changed the verdict. Of several packages it first finds which of them matters."""
+    from ..bisect.packages import Packages, culprits, default_cache, parse_pin
+
+    probe = given.probe(case, implementation, impl, operator, contract, run, measure, above, timeout, device)
+    if not len(package) == len(good) == len(bad):
+        raise BadInput(
+            f"bisect packages: expected one --good and one --bad for each of {len(package)} packages, "
+            f"got {len(good)} and {len(bad)}"
+        )
+    folder = (cache or default_cache()).absolute()
+    fixed = dict(map(parse_pin, held or ()))
+    ends = {name: (one, other) for name, one, other in zip(package, good, bad, strict=True)}
+    screen = console(stderr=True)
+    matter = [*ends]
+    if len(ends) > 1:
+        matter = list(culprits(ends, fixed, probe, folder, lambda text: screen.print(text, soft_wrap=True)))
+        screen.print(f"needed for the failure: {', '.join(matter)}", soft_wrap=True)
+    settings = Settings(runs=runs, flaky=flaky, confidence=confidence)
+    for name in matter:
+        others = {other: versions[1] for other, versions in ends.items() if other != name}
+        axis = Packages(name, *ends[name], probe, cache=folder, held={**fixed, **others})
+        head = {"axis": axis.name, "held": {**fixed, **others}}
+        where = journal / name if journal is not None and len(matter) > 1 else journal
+        target = json if len(matter) == 1 or json in (None, "-") else f"{json}.{name}"
+        _search(context, axis, str(axis.good), str(axis.bad), probe, head, settings, where, target)
+
+
+@app.command()
+def sizes(
+    context: typer.Context,
+    field: Annotated[str, typer.Argument(metavar="FIELD", help="q, k, heads, topk or seed.")],
+    good: given.Good,
+    bad: given.Bad,
+    case: Annotated[str, typer.Option("--case", metavar="ID", help="The case whose size is varied.")],
+    request: Annotated[int, typer.Option("--request", metavar="N", min=0, help="Whose length, counted from 0.")] = 0,
+    implementation: given.Implementation = None,
+    impl: given.Impl = None,
+    operator: given.Operator = None,
+    contract: given.ContractFile = None,
+    measure: given.Measure = None,
+    above: given.Above = None,
+    runs: given.Runs = 1,
+    flaky: given.Flaky = False,
+    confidence: given.Confidence = 0.99,
+    journal: given.JournalFolder = None,
+    timeout: given.Limit = 600.0,
+    device: options.DeviceName = options.Device.cpu,
+    json: options.Json = None,
+) -> None:
+    """From which length, head count or top-k on a case fails (takes the failure to be monotone in it)."""
+    from ..bisect.sizes import Sizes
+
+    probe = given.probe(case, implementation, impl, operator, contract, None, measure, above, timeout, device)
+    for name, value in (("--good", good), ("--bad", bad)):
+        if not value.isdecimal():
+            raise BadInput(f"{name}: expected a whole number, got {value!r}")
+    low, high = sorted((int(good), int(bad)))
+    axis = Sizes(Case.parse(case), field, low, high, probe, request)
+    settings = Settings(runs=runs, flaky=flaky, confidence=confidence)
+    _search(context, axis, str(int(good)), str(int(bad)), probe, {"axis": axis.name}, settings, journal, json)
+
+
+@app.command()
+def knobs(
+    context: typer.Context,
+    good: Annotated[list[str], typer.Option("--good", metavar="VARIANT", help="Or NAME=VALUE, repeatable.")],
+    bad: Annotated[list[str], typer.Option("--bad", metavar="VARIANT", help="Or NAME=VALUE, repeatable.")],
+    incident: Annotated[str | None, typer.Argument(metavar="[INCIDENT]", help="Like pr-52512.")] = None,
+    length: Annotated[int, typer.Option("--length", metavar="TOKENS", min=27, help="Of the incident's prompt.")] = 257,
+    case: given.Case = None,
+    implementation: given.Implementation = None,
+    impl: given.Impl = None,
+    operator: given.Operator = None,
+    contract: given.ContractFile = None,
+    run: given.Run = None,
+    timeout: given.Limit = 600.0,
+    device: options.DeviceName = options.Device.cpu,
+    json: options.Json = None,
+) -> None:
+    """Which of many differences matters: an incident's rules and switches, or environment variables of a run."""
+    import os
+
+    from ..bisect import knobs as knob_axis
+    from ..reports import bisect_report
+
+    check_target("--json", json)
+    screen = console(stderr=True)
+
+    def told(name: str, look: Look) -> None:
+        screen.print(bisect_report.look_line(name, look), soft_wrap=True)
+
+    if incident is not None:
+        chosen, operators, (one, other) = _incident(incident, good, bad)
+        culprit = knob_axis.isolate(
+            knob_axis.variant_knobs(one, other),
+            lambda values: knob_axis.look_with(chosen, operators, one, values, length),
+            told,
+        )
+    else:
+        probe = given.probe(case, implementation, impl, operator, contract, run, None, None, timeout, device)
+        culprit = knob_axis.isolate(
+            knob_axis.environment_knobs(good, bad),
+            lambda values: probe.look(cwd=None, env=knob_axis.with_values(os.environ, values), log=""),
+            told,
+        )
+    record = bisect_report.culprit_record(culprit)
+    _write(context, json, {"breaks": record["breaks"], "cures": record["cures"]}, [record], record.pop("looks"))
+    bisect_report.report_culprit(console(stderr=json == "-"), culprit)
+
+
+@app.command()
+def stages(
+    context: typer.Context,
+    incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="Like pr-52512.")],
+    good: given.Good,
+    bad: given.Bad,
+    length: Annotated[int, typer.Option("--length", metavar="TOKENS", min=27, help="Of the prompt.")] = 257,
+    json: options.Json = None,
+) -> None:
+    """Which stage of a layer: each is exchanged alone between a good and a bad variant of an incident."""
+    from ..bisect.stages import localise
+    from ..reports import bisect_report
+
+    check_target("--json", json)
+    screen = console(stderr=True)
+    chosen, operators, (one, other) = _incident(incident, [good], [bad])
+    found = localise(
+        chosen,
+        operators,
+        one,
+        other,
+        length,
+        lambda name, look: screen.print(bisect_report.look_line(name, look), soft_wrap=True),
+    )
+    records = [asdict(stage) | {"culprit": stage.culprit} for stage in found]
+    _write(context, json, {"culprits": [stage.stage for stage in found if stage.culprit]}, records, [])
+    bisect_report.report_stages(console(stderr=json == "-"), one.name, other.name, found)
+
+
+def _incident(name: str, good: Sequence[str], bad: Sequence[str]) -> tuple[Incident, Injected, tuple[Variant, Variant]]:
+    """The incident, its operators and its two variants. Raises BadInput for names that it has not."""
+    from ..replay.incident import Incident, load_incident
+    from ..replay.operators import injected
+
+    chosen = load_incident(name)
+    if not isinstance(chosen, Incident):
+        raise BadInput(f"bisect: {name} is of kind {chosen.kind}; expected one that plays prompts, like pr-52512")
+    if len(good) != 1 or len(bad) != 1:
+        raise BadInput(f"bisect: expected one --good and one --bad variant of {name}, got {len(good)} and {len(bad)}")
+    return chosen, injected("reference", "cpu"), (chosen.variant(good[0]), chosen.variant(bad[0]))
+
+
+def _search(
+    context: typer.Context,
+    axis: Axis,
+    good: str,
+    bad: str,
+    probe: Probe,
+    head: Mapping[str, Any],
+    settings: Settings,
+    folder: Path | None,
+    json: str | None,
+    title: Callable[[str], str] = lambda point: "",
+) -> None:
+    from ..bisect.bisection import bisect
+    from ..bisect.journal import Journal
+    from ..reports.bisect_report import look_line, report
+
+    check_target("--json", json)
+    screen = console(stderr=True)
+    points = hashlib.sha256("\n".join(axis.points).encode()).hexdigest()[:16]
+    record = {**head, "good": good, "bad": bad, "points": points, "probe": asdict(probe), "settings": asdict(settings)}
+    journal = Journal(folder, _plain(record))
+    if journal.waiting:
+        screen.print(f"going on from {folder}: {journal.waiting} looks are there", soft_wrap=True)
+    screen.print(f"{axis.name}: {len(axis.points)} points", soft_wrap=True)
+    found = bisect(
+        axis, good, bad, journal, settings, lambda point, look: screen.print(look_line(point, look), soft_wrap=True)
+    )
+    _document(context, found, json)
+    report(console(stderr=json == "-"), found, title(found.first))
+
+
+def _document(context: typer.Context, found: Found, json: str | None) -> None:
+    from ..reports.bisect_report import found_record, step_records
+
+    record = found_record(found)
+    summary = {name: record[name] for name in ("axis", "direction", "last", "first", "confidence", "looks", "skipped")}
+    _write(context, json, summary, [record], step_records(found))
+
+
+def _write(
+    context: typer.Context, json: str | None, summary: dict[str, Any], results: list[Any], steps: list[Any]
+) -> None:
+    if json is None:
+        return
+    from ..environment import environment
+    from ..reports.json_report import document, dumps
+
+    command = ["attnoracle", *(context.find_root().obj or ())]
+    write(json, lambda: dumps(document("bisect", command, environment(), summary, results=results, steps=steps)))
+
+
+def _plain(value: Any) -> Any:
+    """As JSON gives it back, so that a journal's head compares equal to itself."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value

@@ -1,0 +1,72 @@
+"""What every axis of ``attnoracle bisect`` takes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ..bisect.probe import Probe
+from ..device import settle
+from ..errors import BadInput
+from . import options
+
+Good = Annotated[str, typer.Option("--good", metavar="POINT", help="Where it is right; newer or older than the bad.")]
+Bad = Annotated[str, typer.Option("--bad", metavar="POINT", help="Where it is wrong.")]
+Case = Annotated[str | None, typer.Option("--case", metavar="ID", help="The case to check at every point.")]
+Implementation = Annotated[
+    str | None, typer.Option("--implementation", "-i", metavar="NAME", help="Like indexer_scores/triton.")
+]
+Impl = Annotated[
+    str | None, typer.Option("--impl", metavar="MODULE:NAME", help="A kernel of your own instead; with --operator.")
+]
+Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Of the kernel of --impl.")]
+ContractFile = Annotated[str | None, typer.Option("--contract", metavar="FILE", help="What --impl promises.")]
+Run = Annotated[
+    str | None,
+    typer.Option("--run", metavar="COMMAND", help="Instead of a case: exit code 0 good, 125 skip, others bad."),
+]
+Measure = Annotated[
+    str | None, typer.Option("--measure", metavar="NAME", help="Bad where this measure lies above --above.")
+]
+Above = Annotated[float | None, typer.Option("--above", metavar="VALUE", help="With --measure; like 0.8.")]
+Runs = Annotated[int, typer.Option("--runs", metavar="N", min=1, help="Looks at each end before the search.")]
+Flaky = Annotated[bool, typer.Option("--flaky", help="Take verdicts as random: a noisy search with a confidence.")]
+Confidence = Annotated[
+    float, typer.Option("--confidence", metavar="P", min=0.5, max=0.999999, help="Of a noisy search.")
+]
+JournalFolder = Annotated[
+    Path | None, typer.Option("--journal", metavar="DIR", help="Keep every look and log here; go on from it.")
+]
+Limit = Annotated[float, typer.Option("--timeout", metavar="SECONDS", min=0.1, help="For one run; longer is a skip.")]
+
+
+def probe(
+    case: str | None,
+    implementation: str | None,
+    impl: str | None,
+    operator: str | None,
+    contract: str | None,
+    run: str | None,
+    measure: str | None,
+    above: float | None,
+    timeout: float,
+    device: options.Device,
+) -> Probe:
+    """What is run at every point. Raises BadInput where the options name nothing, or two things."""
+    if case is not None and (implementation is None) == (impl is None):
+        raise BadInput("bisect: expected --implementation NAME or --impl MODULE:NAME beside --case, one of them")
+    if impl is not None and operator is None and case is not None:
+        operator = case.partition(":")[0]
+    named = {"--implementation": implementation, "--impl": impl, "--operator": operator, "--contract": contract}
+    target = [part for option, value in named.items() if value is not None for part in (option, value)]
+    return Probe(
+        case=case or "",
+        target=tuple(target),
+        command=run or "",
+        measure=measure or "",
+        above=above,
+        timeout=timeout,
+        device=settle(device) if case else "cpu",
+    )

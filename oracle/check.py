@@ -94,6 +94,7 @@ def check(
             findings=tuple(found.findings + found.suspicions),
             measures=found.measures,
             worst=tuple(found.worst),
+            error_map=found.error_map,
             seconds=time.perf_counter() - started,
             device=_device_name(device),
             origin=_origin(case, implementation),
@@ -154,9 +155,12 @@ def _judged(
     first = run_once(implementation, inputs.arena.device, "nan", arguments)
     judgement.findings += first.problems
     judgement.findings += _structure(op, arguments, first.outputs, implementation)
-    judgement.findings += _inputs_kept(op, inputs, before)
+    kept = _inputs_kept(op, inputs, before)
+    judgement.findings += kept
     if judgement.findings:
-        return _explained(judgement, op, arguments, first.outputs, implementation) if explain else judgement
+        # An answer of the wrong shape may still be read; not by a reference whose inputs were written over.
+        readable = explain and not (kept or first.problems)
+        return _explained(judgement, op, arguments, first.outputs, implementation) if readable else judgement
     again = draw(case, device) if op.writes else inputs
     second = run_once(implementation, again.arena.device, "stale", again.kwargs())
     judgement.findings += second.problems
@@ -185,7 +189,8 @@ def _explained(
     """The judgement with the convention named that would make its findings go away, if there is one."""
     if "lse" not in op.outputs and op.name != "topk_select":
         return judgement  # there is no hypothesis about the others
-    if not (isinstance(outputs, tuple) and all(isinstance(value, Tensor) for value in outputs)):
+    device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
+    if not isinstance(outputs, tuple) or not all(isinstance(x, Tensor) and x.device == device for x in outputs):
         return judgement
     contract = implementation.contract
     dtypes = tuple(allowed[0] for allowed in op.dtypes(arguments, contract))

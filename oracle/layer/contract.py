@@ -81,7 +81,7 @@ def check_metadata(
                 found.append(Violation("metadata-foreign", step.step, "metadata", (), parties))
 
     compare(metadata, "", truth)
-    compare(metadata, "", dict.fromkeys(("positions", "request_rows", "slots", "block_table")))
+    compare(metadata, "", dict.fromkeys(("positions", "request_rows", "slots", "block_table", "owners", "seq_lens")))
     if split.prefills and route.backend.value:
         if metadata.prefill is None:
             parties = ("the layers have a dense prefill backend", "the metadata has no prefill part")

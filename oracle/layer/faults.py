@@ -60,7 +60,7 @@ def _previous_requests() -> Alter:
     def alter(metadata: StepMetadata) -> StepMetadata:
         told = metadata
         if last and len(need(last[0], "ids")) == len(need(metadata, "ids")):
-            told = replace(metadata, ids=last[0].ids, context_lens=last[0].context_lens)
+            told = replace(metadata, ids=last[0].ids, owners=last[0].owners, context_lens=last[0].context_lens)
         last[:] = [metadata]
         return told
 

@@ -80,8 +80,8 @@ def rows_own(evidence: Evidence) -> Iterator[Violation]:
     """Nothing is read that belongs to another request: neither a selection nor a cached row."""
     owner, positions = evidence.owners()
     for read in evidence.events(BufferRead):
-        mine = read.requests == owner[slice(*read.tokens)]
-        foreign = (~mine & (read.requests >= 0)).nonzero().flatten()
+        mine = read.requests.cpu() == owner[slice(*read.tokens)]
+        foreign = (~mine & (read.requests.cpu() >= 0)).nonzero().flatten()
         if len(foreign):
             row = int(foreign[0])
             said = f"row {row + read.tokens[0]} belongs to request {int(owner[row + read.tokens[0]])}"
@@ -133,8 +133,10 @@ def gathered_whole(evidence: Evidence) -> Iterator[Violation]:
         reads = [read for read in evidence.events(CacheRead) if read.reader == reader]
         if not reads and (reader == "indexer_scores" or not evidence.calls("dense_mha", "masked_mha")):
             continue
-        owners = torch.cat([read.requests.cpu() for read in reads] or [torch.empty(0, dtype=torch.int32)])
-        positions = torch.cat([read.positions.cpu() for read in reads] or [torch.empty(0, dtype=torch.int32)])
+        # A full graph gathers as many rows as the longest sequence has: those that are no row were not read.
+        nothing = torch.empty(0, dtype=torch.int32)
+        owners = torch.cat([read.requests[read.slots >= 0].cpu() for read in reads] or [nothing])
+        positions = torch.cat([read.positions[read.slots >= 0].cpu() for read in reads] or [nothing])
         foreign = ~torch.isin(owners, torch.tensor(list(lengths), dtype=owners.dtype))
         if bool(foreign.any()):
             did = f"{reader} gathers {int(foreign.sum())} rows of others or of nobody"

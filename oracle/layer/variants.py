@@ -88,8 +88,7 @@ class WritesPrefillRowsOnly(SparseMLALayer):
     def index(self, inputs: LayerInputs, metadata: StepMetadata, trace: Trace) -> None:
         trace.events.append(SkipDecided(Decision(False, ("scores",))))
         selected = select(self.parts, inputs, metadata, trace)
-        rows = need(metadata, "request_rows").cpu()
-        owners = torch.tensor(need(metadata, "ids"))[rows]
+        owners = need(metadata, "owners")
         cut = need(metadata, "num_decode_tokens")
         self.parts.buffer.write((cut, len(selected)), selected[cut:], owners[cut:], trace)
 

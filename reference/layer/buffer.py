@@ -18,10 +18,10 @@ class TopkBuffer:
 
     def __init__(self, rows: int, topk: int, *, initial: int = 0, device: torch.device | str = "cpu") -> None:
         self.indices = torch.full((rows, topk), initial, dtype=torch.int32, device=device)
-        self.steps = torch.full((rows,), -1, dtype=torch.int64)
-        self.layers = torch.full((rows,), -1, dtype=torch.int64)
-        self.requests = torch.full((rows,), -1, dtype=torch.int64)
-        self.stamps = torch.zeros(rows, dtype=torch.int8)
+        self.steps = torch.full((rows,), -1, dtype=torch.int64, device=device)
+        self.layers = torch.full((rows,), -1, dtype=torch.int64, device=device)
+        self.requests = torch.full((rows,), -1, dtype=torch.int64, device=device)
+        self.stamps = torch.zeros(rows, dtype=torch.int8, device=device)
 
     def reset(self, tokens: Range, trace: Trace) -> None:
         """Fill rows with -1."""
@@ -62,6 +62,6 @@ class TopkBuffer:
         return slice(*tokens)
 
     def _stamp(self, rows: slice, trace: Trace, stamp: Stamp) -> None:
-        self.steps[rows] = trace.step
+        self.steps[rows] = trace.step if trace.clock is None else trace.clock
         self.layers[rows] = trace.position
         self.stamps[rows] = STAMPS.index(stamp)

@@ -16,7 +16,11 @@ from .trace import Trace
 
 
 class PagedCache:
-    """Rows [n, width] in pages of ``block_size``; who wrote each row is kept beside it."""
+    """Rows [n, width] in pages of ``block_size``; who wrote each row is kept beside it.
+
+    Behind the last row lies a spare one, which nobody reads: padding is written there, so that a write has the same
+    shape whatever the padding, as it must in a graph.
+    """
 
     name: Literal["latent", "index"]
 
@@ -25,18 +29,18 @@ class PagedCache:
     ) -> None:
         rows = blocks * block_size
         self.block_size = block_size
-        self.values = torch.zeros(rows, width, device=device).to(dtype)
-        self.owners = torch.full((rows,), -1, dtype=torch.int32, device=device)
-        self.positions = torch.full((rows,), -1, dtype=torch.int32, device=device)
+        self._values = torch.zeros(rows + 1, width, device=device).to(dtype)
+        self._owners = torch.full((rows + 1,), -1, dtype=torch.int32, device=device)
+        self._positions = torch.full((rows + 1,), -1, dtype=torch.int32, device=device)
+        self.values, self.owners, self.positions = self._values[:-1], self._owners[:-1], self._positions[:-1]
 
-    def _claim(self, slots: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> tuple[Tensor, Tensor]:
-        """Mark the rows as written; the tokens that are not padding, and their rows."""
-        kept = (slots >= 0).nonzero().flatten()
-        rows = slots[kept]
-        self.owners[rows] = requests[kept].to(self.owners)
-        self.positions[rows] = positions[kept].to(self.positions)
+    def _claim(self, slots: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> Tensor:
+        """Mark the rows as written; the row of every token, the spare one for padding."""
+        rows = torch.where(slots >= 0, slots, len(self.values))
+        self._owners[rows] = requests.to(self.owners)
+        self._positions[rows] = positions.to(self.positions)
         trace.events.append(CacheWrite(self.name, slots.clone()))
-        return kept, rows
+        return rows
 
     def note_read(self, slots: Tensor, tokens: Range, reader: str, trace: Trace) -> None:
         """Record which rows a reader saw and whose they were."""
@@ -71,11 +75,10 @@ class LatentCache(PagedCache):
 
     def write(self, slots: Tensor, latents: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
         """Store the latents [s, c+r] of new tokens; ``slots`` int64 [s], -1 for padding."""
-        kept, rows = self._claim(slots, requests, positions, trace)
-        latents = latents[kept]
+        rows = self._claim(slots, requests, positions, trace)
         if self.quantized:
             latents = (latents / self.k_scale).clamp(-E4M3_MAX, E4M3_MAX)
-        self.values[rows] = latents.to(self.values.dtype)
+        self._values[rows] = latents.to(self.values.dtype)
 
     def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
         """Dequantised rows [x, c+r], all of them for None."""
@@ -98,14 +101,14 @@ class IndexCache(PagedCache):
         device: torch.device | str = "cpu",
     ) -> None:
         super().__init__(blocks, block_size, width, dtype, device)
-        self.scales = torch.ones(len(self.values), dtype=torch.float32, device=device)
+        self._scales = torch.ones(len(self._values), dtype=torch.float32, device=device)
+        self.scales = self._scales[:-1]
 
     def write(self, slots: Tensor, keys: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
         """Store the keys [s, e]: scale = 2^ceil(log2(max(amax, 1e-4) / 448)), as DeepGEMM's e8m0 scales."""
-        kept, rows = self._claim(slots, requests, positions, trace)
-        keys = keys[kept]
+        rows = self._claim(slots, requests, positions, trace)
         if self.values.element_size() == 1:
             scales = block_scales(keys, ScaleRule("pow2", least_amax=1e-4))
-            self.scales[rows] = scales
+            self._scales[rows] = scales
             keys = keys / scales[:, None]
-        self.values[rows] = keys.to(self.values.dtype)
+        self._values[rows] = keys.to(self.values.dtype)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ..routing import skip_binding, skip_indexer
+from .cache import IndexCache
 from .events import OperatorCall, SkipDecided
 from .inputs import LayerInputs
 from .metadata import StepMetadata, need
@@ -35,24 +36,20 @@ def run_indexer(parts: Parts, inputs: LayerInputs, metadata: StepMetadata, trace
     if parts.deployment.wrapper == "generic":
         parts.buffer.reset(tokens, trace)
     selected = select(parts, inputs, metadata, trace)
-    ids = torch.tensor(need(metadata, "ids"))
-    parts.buffer.write(tokens, selected, ids[need(metadata, "request_rows").cpu()], trace)
+    parts.buffer.write(tokens, selected, need(metadata, "owners"), trace)
 
 
 def select(parts: Parts, inputs: LayerInputs, metadata: StepMetadata, trace: Trace) -> Tensor:
     """Selections int32 [s, k]: gather the keys of all requests, score, select among those a query may see."""
     cache = parts.need_index_cache()
     rows, positions = need(metadata, "request_rows"), need(metadata, "positions")
-    query_lens, context_lens = need(metadata, "query_lens"), need(metadata, "context_lens")
-    lengths = torch.tensor([q + c for q, c in zip(query_lens, context_lens, strict=True)], device=rows.device)
-    begin = lengths.cumsum(0) - lengths
-    number = torch.repeat_interleave(torch.arange(len(lengths), device=rows.device), lengths)
-    local = torch.arange(int(lengths.sum()), device=rows.device) - begin[number]
-    slots = to_slots(need(metadata, "block_table"), number, local, cache.block_size)
+    begin, slots = _gathered(cache, metadata) if metadata.mode != "FULL" else _padded(cache, metadata)
     tokens = (0, len(rows))
     cache.note_read(slots, tokens, "indexer_scores", trace)
     ks = begin[rows].int()
-    ke = (begin[rows] + positions + 1).int()
+    seen = torch.minimum(positions + 1, need(metadata, "seq_lens")[rows])
+    ke = (begin[rows] + seen).int()
+    slots = slots.clamp_min(0)
     trace.events.append(OperatorCall("indexer_scores", tokens))
     (scores,) = parts.operators["indexer_scores"](
         q=inputs.need("index_q"),
@@ -65,3 +62,28 @@ def select(parts: Parts, inputs: LayerInputs, metadata: StepMetadata, trace: Tra
     trace.events.append(OperatorCall("topk_select", tokens))
     selected: tuple[Tensor] = parts.operators["topk_select"](scores=scores, ks=ks, ke=ke, k=parts.deployment.index_topk)
     return selected[0]
+
+
+def _gathered(cache: IndexCache, metadata: StepMetadata) -> tuple[Tensor, Tensor]:
+    """First key of every request [b] and rows of all keys, request after request: as many as there are."""
+    query_lens, context_lens = need(metadata, "query_lens"), need(metadata, "context_lens")
+    device = need(metadata, "request_rows").device
+    lengths = torch.tensor([q + c for q, c in zip(query_lens, context_lens, strict=True)], device=device)
+    begin = lengths.cumsum(0) - lengths
+    number = torch.repeat_interleave(torch.arange(len(lengths), device=device), lengths)
+    local = torch.arange(int(lengths.sum()), device=device) - begin[number]
+    return begin, to_slots(need(metadata, "block_table"), number, local, cache.block_size)
+
+
+def _padded(cache: IndexCache, metadata: StepMetadata) -> tuple[Tensor, Tensor]:
+    """The same with room for the longest sequence in every request, as in a full graph, where no length is known.
+
+    A row beyond the length of its request is -1.
+    """
+    table, lengths = need(metadata, "block_table"), need(metadata, "seq_lens")
+    requests, longest = table.shape[0], table.shape[1] * cache.block_size
+    at = torch.arange(requests * longest, device=table.device)
+    number, local = at.div(longest, rounding_mode="floor"), at.remainder(longest)
+    slots = to_slots(table, number, local, cache.block_size)
+    begin = torch.arange(requests, device=table.device) * longest
+    return begin, torch.where(local < lengths[number], slots, -1)

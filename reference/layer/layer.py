@@ -35,24 +35,33 @@ class SparseMLALayer:
 
     def forward(self, inputs: LayerInputs, metadata: StepMetadata | None) -> tuple[Tensor, Trace]:
         """Output [s, h, v] and the trace. Without metadata (a dummy run) nothing is written and the output is zero."""
-        trace = self._new_trace(metadata)
+        trace = self.new_trace(metadata)
         if metadata is None:
             positions = torch.arange(len(inputs.q), device=inputs.q.device)
             self.prepare(inputs, positions, absorb=True)
             return inputs.q.new_zeros(*inputs.q.shape[:2], self.parts.w_uv.shape[1]), trace
+        k_pe, prepared = self.before(inputs, metadata, trace)
+        return self.after(inputs, k_pe, prepared, metadata, trace), trace
+
+    def before(self, inputs: LayerInputs, metadata: StepMetadata, trace: Trace) -> tuple[Tensor, PreparedQuery]:
+        """What a graph captures in pieces too: caches, rotated k_pe [s, r] and the query, whatever the route."""
         positions = need(metadata, "positions")
         k_pe = self.parts.rotate(inputs.k_pe, positions).to(inputs.k_pe.dtype)
         self.write_caches(inputs, k_pe, metadata, trace)
-        prepared = self.prepare(inputs, positions, absorb=self.must_absorb(metadata))
+        return k_pe, self.prepare(inputs, positions, absorb=self.must_absorb(metadata))
+
+    def after(
+        self, inputs: LayerInputs, k_pe: Tensor, prepared: PreparedQuery, metadata: StepMetadata, trace: Trace
+    ) -> Tensor:
+        """What a graph in pieces leaves to every step: the indexer, the route and the attention, [s, h, v]."""
         if self.parts.kind != "shared":
             trace.events.append(Reached("index"))
             self.index(inputs, metadata, trace)
             trace.events.append(Reached("ready"))
         trace.events.append(Reached("route"))
         route = self.route(metadata, trace)
-        trace.events.append(Routed(route))
-        trace.events.append(Reached("attend"))
-        return self.attend(inputs, prepared, k_pe, metadata, route.value, trace), trace
+        trace.events += [Routed(route), Reached("attend")]
+        return self.attend(inputs, prepared, k_pe, metadata, route.value, trace)
 
     def write_caches(self, inputs: LayerInputs, k_pe: Tensor, metadata: StepMetadata, trace: Trace) -> None:
         write_caches(self.parts, inputs, k_pe, metadata, trace)
@@ -61,7 +70,7 @@ class SparseMLALayer:
         """Whether the MQA query is made for every token: always in a graph, whose replays may take another route."""
         if metadata.mode == "FULL" or metadata.capturing or need(metadata, "num_decode_tokens"):
             return True
-        return self.route(metadata, self._new_trace(metadata)).value not in MHA
+        return self.route(metadata, self.new_trace(metadata)).value not in MHA
 
     def prepare(self, inputs: LayerInputs, positions: Tensor, *, absorb: bool) -> PreparedQuery:
         p = self.parts
@@ -107,13 +116,5 @@ class SparseMLALayer:
     def mha_query(self, prepared: PreparedQuery, positions: Tensor) -> Query:
         return mha_query(prepared, positions, self.parts.rotate)
 
-    def _new_trace(self, metadata: StepMetadata | None) -> Trace:
-        return Trace(
-            step=-1 if metadata is None else metadata.step,
-            layer=self.parts.name,
-            position=self.parts.position,
-            kind=self.parts.kind,
-            supports_dense=self.parts.capability.value,
-            runs_mha=self.parts.has_mha,
-            dummy=metadata is None,
-        )
+    def new_trace(self, metadata: StepMetadata | None) -> Trace:
+        return self.parts.new_trace() if metadata is None else self.parts.new_trace(metadata.step, metadata.clock)

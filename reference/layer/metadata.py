@@ -59,11 +59,17 @@ class StepMetadata:
     """int64 [s]: cache row of every token."""
     block_table: Tensor | None
     """int32 [b, pages]."""
+    owners: Tensor | None
+    """int64 [s]: id of the request of every token."""
+    seq_lens: Tensor | None
+    """int64 [b]: cached and new tokens of every request."""
     prefill: PrefillMetadata | None
     mode: Mode = "NONE"
     capturing: bool = False
     padding: int = 0
     """Rows after the tokens that a graph's fixed size adds."""
+    clock: Tensor | None = None
+    """int64 []: ``step`` on the device, for what a graph stamps; None outside of graphs."""
 
 
 def build_metadata(
@@ -80,8 +86,7 @@ def build_metadata(
     """Metadata of an arranged step whose requests hold their pages."""
     decided = decide_route(rules, deployment, step.batch)
     split = decided.split.value
-    number, positions = step.token_rows()
-    table = pages.table(step.ids)
+    (number, positions), table = step.token_rows(), pages.table(step.ids)
     return StepMetadata(
         step=step.step,
         ids=step.ids,
@@ -95,6 +100,8 @@ def build_metadata(
         request_rows=number.to(device),
         slots=to_slots(table, number, positions, pages.block_size).to(device),
         block_table=table.to(device),
+        owners=torch.tensor(step.ids)[number].to(device),
+        seq_lens=torch.tensor([request.seq_len for request in step.batch.requests]).to(device),
         prefill=_build_prefill(rules, deployment, decided),
         mode=mode,
         capturing=capturing,

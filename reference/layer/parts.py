@@ -12,6 +12,7 @@ from ..routing import Decision, Deployment, LayerKind, Rules, dense_capability
 from .buffer import TopkBuffer
 from .cache import IndexCache, LatentCache
 from .query import Rotate
+from .trace import Trace
 
 #: Operator name -> function with the keyword names of its reference.
 Operators = Mapping[str, Callable[..., tuple[Any, ...]]]
@@ -69,3 +70,16 @@ class Parts:
         if self.index is None:
             raise ValueError(f"layer {self.name!r}: expected a layer with an indexer, got a shared one")
         return self.index
+
+    def new_trace(self, step: int | None = None, clock: Tensor | None = None) -> Trace:
+        """An empty trace of a step, by default of a dummy run; ``clock`` as in :class:`Trace`."""
+        return Trace(
+            step=-1 if step is None else step,
+            layer=self.name,
+            position=self.position,
+            kind=self.kind,
+            supports_dense=self.capability.value,
+            runs_mha=self.has_mha,
+            dummy=step is None,
+            clock=clock,
+        )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from torch import Tensor
+
 from ..routing import LayerKind
 from .events import Event
 
@@ -23,4 +25,6 @@ class Trace:
     """Whether the layer has a branch that executes MHA."""
     dummy: bool = False
     """A run without metadata, to allocate and to compile; nothing is read or written."""
+    clock: Tensor | None = None
+    """int64 []: the step on the device. A graph freezes ``step``, and stamps what it writes with this."""
     events: list[Event] = field(default_factory=list)

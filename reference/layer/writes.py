@@ -17,10 +17,10 @@ def write_caches(parts: Parts, inputs: LayerInputs, k_pe: Tensor, metadata: Step
     ``k_pe`` [s, r] is rotated. The fused kernel resets the rows of padding too, and only in layers with an indexer.
     """
     slots, positions = need(metadata, "slots"), need(metadata, "positions")
-    ids = torch.tensor(need(metadata, "ids"), device=slots.device)[need(metadata, "request_rows")]
-    parts.latent.write(slots, torch.cat((inputs.kv_c, k_pe), -1), ids, positions, trace)
+    owners = need(metadata, "owners")
+    parts.latent.write(slots, torch.cat((inputs.kv_c, k_pe), -1), owners, positions, trace)
     if parts.kind == "shared":
         return
-    parts.need_index_cache().write(slots, inputs.need("index_k"), ids, positions, trace)
+    parts.need_index_cache().write(slots, inputs.need("index_k"), owners, positions, trace)
     if parts.deployment.wrapper == "fused":
         parts.buffer.reset((0, len(slots) + metadata.padding), trace)

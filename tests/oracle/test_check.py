@@ -293,7 +293,7 @@ def marginal(monkeypatch):
     asked = []
 
     def choose(suspicious: set[int], failing: set[int] = frozenset(), raising: set[int] = frozenset()):
-        def fake(case, implementation, device, draw=None, *, power):
+        def fake(case, implementation, device, draw=None, *, power, explain=False):
             rank = (case.seed - CASE.seed) // SEED_STRIDE
             asked.append((rank, power))
             if rank in raising:

@@ -33,13 +33,19 @@ class Contract:
     scores: Format = "fp32"
     """Format of the scores S = scale * q.k and of the softmax arithmetic."""
     probabilities: Format | None = "bf16"
-    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V; None: that of V."""
+    """Format the unnormalised probabilities exp(S - max) are rounded to before they meet V; None: that of V, which is
+    bf16 where a quantised cache is widened."""
+    probability_scale: float = 1.0
+    """What the probabilities are multiplied by before they are rounded: 448 fills the range of e4m3."""
+    dequantised: Format | None = None
+    """Format that values of a cache with a scale a tile (fp8_ds_mla) are rounded to once they are multiplied by it;
+    None: they are used exactly. One scale for the whole cache is a factor outside the products and rounds nothing."""
     accumulator: Format = "fp32"
     """Format that q.k and P.V are accumulated in."""
     partials: Format | None = None
     """Format of partial outputs that are merged afterwards (split keys); None: there are none."""
     output: Format | None = None
-    """Format of the output; None: that of the queries."""
+    """Format of the output; None: that of the queries, bf16 where those are e4m3."""
     exp_error: float = 2.0**-22
     """Largest relative error of exp. 2**-22 holds for ex2.approx.ftz.f32 on NVIDIA GPUs."""
     row_sum: Literal["unrounded", "rounded"] = "unrounded"
@@ -58,6 +64,8 @@ class Contract:
     """Index < 0 or >= n: both ignored; only the negative ones ignored; neither may occur."""
     duplicates: Literal["counted", "collapsed", "undefined"] = "counted"
     """What an index named twice in one row means."""
+    head_multiple: int = 1
+    """Heads are padded to a multiple of this, with whatever the memory holds, and cut off again."""
     index_space: Literal["physical", "request-local"] = "physical"
     """What an index counts: rows of the cache, or key positions of the request."""
     outside_window: Literal["-inf", "undefined"] = "-inf"
@@ -86,12 +94,18 @@ class Contract:
     """May be captured in a CUDA graph and replayed on changed buffers."""
 
     def __post_init__(self) -> None:
-        for name in ("scores", "probabilities", "accumulator", "partials", "output"):
+        for name in ("scores", "probabilities", "dequantised", "accumulator", "partials", "output"):
             value = getattr(self, name)
             if value is not None and value not in UNIT_ROUNDOFF:
                 raise ValueError(f"contract field {name!r}: expected one of {sorted(UNIT_ROUNDOFF)}, got {value!r}")
         if not 0.0 <= self.exp_error < 1.0:
             raise ValueError(f"contract field 'exp_error': expected a relative error in [0, 1), got {self.exp_error}")
+        if not 0.0 < self.probability_scale < float("inf"):
+            raise ValueError(
+                f"contract field 'probability_scale': expected a finite value above 0, got {self.probability_scale}"
+            )
+        if self.head_multiple < 1:
+            raise ValueError(f"contract field 'head_multiple': expected 1 or more, got {self.head_multiple}")
         if not 0.0 <= self.lse_error < float("inf"):
             raise ValueError(f"contract field 'lse_error': expected a finite value >= 0, got {self.lse_error}")
         if self.output in ("tf32", "fp22"):

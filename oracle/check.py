@@ -94,6 +94,7 @@ def check(
             findings=tuple(found.findings + found.suspicions),
             measures=found.measures,
             worst=tuple(found.worst),
+            error_map=found.error_map,
             seconds=time.perf_counter() - started,
             device=_device_name(device),
             origin=_origin(case, implementation),

@@ -9,7 +9,7 @@ import torch
 from ..optimized.triton_runtime import interpreted
 from .case import Case
 from .geometry import Geometry
-from .inputs.options import INDEXERS
+from .inputs.options import INDEXERS, cache_format_of
 
 
 def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
@@ -21,6 +21,7 @@ def facts(case: Case, geometry: Geometry, device: str) -> dict[str, Any]:
         "capability": torch.cuda.get_device_capability(device) if cuda else None,
         "interpreted": interpreted(),
         "dtype": case.dtype,
+        "cache_format": cache_format_of(case),
         "heads": case.heads,
         "d": geometry.qk_head_dim,
         "v": geometry.v_head_dim,

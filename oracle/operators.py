@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..optimized.contract import Contract
+from ..optimized.contract import Contract, Format
 from ..reference.chunks import Chunk
 from ..reference.dense_mha import dense_chunks
 from ..reference.masked_mha import masked_chunks
@@ -57,7 +57,8 @@ def _attention_shapes(a: Arguments) -> tuple[tuple[int, ...], ...]:
 
 
 def _attention_dtypes(a: Arguments, contract: Contract) -> tuple[tuple[torch.dtype, ...], ...]:
-    out = TORCH_DTYPE[contract.output] if contract.output else a["q"].dtype
+    given = torch.bfloat16 if a["q"].dtype is torch.float8_e4m3fn else a["q"].dtype
+    out = TORCH_DTYPE[contract.output] if contract.output else given
     return (out,), (torch.float32, torch.float64)
 
 
@@ -67,8 +68,11 @@ def _limit(a: Arguments, limits: Mapping[str, int]) -> int:
 
 def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
     lse = outputs[1] if len(outputs) > 1 else None
-    values = format_of(a["v" if "v" in a else "kv"].dtype)
+    stored = a["v" if "v" in a else "kv"].dtype
+    values: Format = "bf16" if stored.itemsize == 1 else format_of(stored)
     declared = contract if contract.probabilities else replace(contract, probabilities=values)
+    if a.get("cache_format", "model") != "fp8_ds_mla":
+        declared = replace(declared, dequantised=None)
     return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
 
 
@@ -94,6 +98,7 @@ _masked = _varlen(masked_chunks, "q", "k", "v", "mask", "cu_q", "cu_k")
 
 def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
     kv, indices = _compacted(a["kv"], a["indices"])
+    rows = a["kv"].shape[:-1].numel()
     return attention.judge(
         lambda: sparse_chunks(
             a["q"],
@@ -101,10 +106,13 @@ def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
             indices,
             value_dim=a["value_dim"],
             lengths=a.get("lengths"),
+            cache_format=a.get("cache_format", "model"),
+            q_scale=a.get("q_scale", 1.0),
+            k_scale=a.get("k_scale", 1.0),
             limit=_limit(a, GATHERED),
             compute=torch.float64,
         ),
-        _answer(a, outputs, contract, _multiplicity(a["indices"], a["kv"].shape[0], a.get("lengths"))),
+        _answer(a, outputs, contract, _multiplicity(a["indices"], rows, a.get("lengths"))),
         a["scale"],
         a.get("sink"),
         power=power,
@@ -113,13 +121,15 @@ def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power
 
 def _compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """The same call on the rows that are named alone, where most are not: a cache may be larger than memory."""
-    if kv.shape[0] <= indices.numel():
+    rows = kv.shape[:-1].numel()
+    if rows <= indices.numel():
         return kv, indices
-    valid = (indices >= 0) & (indices < kv.shape[0])
+    valid = (indices >= 0) & (indices < rows)
     named, place = torch.unique(indices[valid], return_inverse=True)
     found = torch.full_like(indices, -1)
     found[valid] = place.to(indices.dtype)
-    return kv[named.long()], found
+    named = named.long()
+    return kv[named] if kv.dim() == 2 else kv[named // kv.shape[1], named % kv.shape[1]], found
 
 
 def _multiplicity(indices: Tensor, rows: int, lengths: Tensor | None) -> float:

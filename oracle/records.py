@@ -21,6 +21,7 @@ def parse_verdict(record: Mapping[str, Any]) -> Verdict:
         findings=tuple(_finding(one) for one in record["findings"]),
         measures={str(name): float(value) for name, value in record["measures"].items()},
         worst=tuple(_worst(one) for one in record["worst"]),
+        error_map=tuple(tuple(float(ratio) for ratio in row) for row in record.get("error_map", ())),
         seconds=float(record["seconds"]),
         device=str(record["device"]),
         origin=str(record.get("origin", "")),

@@ -39,6 +39,7 @@ _PATTERNS = {
     **dict.fromkeys(("sparse_mqa", "convert_indices", "build_mask"), tuple(INDEX_PATTERNS)),
 }
 _SELECTING = ("sparse_mqa", "topk_select", "masked_mha", "convert_indices", "build_mask")
+_QUANTISED = ("ds-mla", "pages", "pow2-scales", "wide-scales", "zero-tiles")
 #: Needs over 4 GiB of device memory.
 _TOO_LARGE = "hugerows"
 
@@ -117,6 +118,10 @@ def cases(
         queries = draw(st.integers(1, 4))
         pairs = tuple((queries, keys) for _, keys in pairs)
     chosen = draw(options(operator))
+    dtype = "bf16" if operator == "topk_select" else draw(st.sampled_from(dtypes or _dtypes(operator)))
+    if operator == "sparse_mqa" and set(chosen) & set(_QUANTISED):
+        # About the bytes of a quantised cache: the format that has them all.
+        chosen, dtype = tuple(sorted({*chosen, "ds-mla"})), "bf16"
     needs_topk = operator in _SELECTING
     return Case(
         operator=operator,
@@ -125,7 +130,7 @@ def cases(
         q_lens=tuple(queries for queries, _ in pairs),
         k_lens=tuple(keys for _, keys in pairs),
         topk=draw(st.sampled_from(TOPKS)) if needs_topk else 0,
-        dtype="bf16" if operator == "topk_select" else draw(st.sampled_from(dtypes or _dtypes(operator))),
+        dtype=dtype,
         kind=draw(st.sampled_from(tuple(KINDS[operator]))),
         layout=draw(st.sampled_from(LAYOUTS)),
         options=chosen,

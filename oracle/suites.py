@@ -93,6 +93,16 @@ INDEXER = (
     Row(*_ragged((6, 150), (5, 80), (9, 40)), "randn", ("backwards",)),
     Row(*_ragged((9, 4), (36, 60)), "randn", heads=32),
 )
+#: Sparse MQA on quantised caches: rows and pages of fp8_ds_mla, and plain e4m3 with a scale each for q and the cache.
+SPARSE_FP8 = (
+    Row(*_ragged((4, 200), (2, 40)), "randn", ("ds-mla",), 64),
+    Row(*_ragged((3, 150), (1, 64), (1, 65)), "needle", ("ds-mla", "lengths", "pages", "pow2-scales"), 48),
+    Row(*_ragged((4, 120)), "randn", ("ds-mla", "invalid", "wide-scales"), 65, 12),
+    Row(*_ragged((3, 90), (2, 63)), "small", ("ds-mla", "empty-rows", "pages", "sink", "zero-tiles"), 33),
+    Row(*_ragged((4, 180), (2, 30)), "randn", (), 64, dtype="e4m3"),
+    Row(*_ragged((3, 130), (2, 70)), "wide", ("lengths", "pages", "sink"), 40, dtype="e4m3"),
+    Row(*_ragged((4, 100)), "tagged", ("interleaved", "pages"), 33, 12, dtype="e4m3"),
+)
 #: fp8 alone: scales of the queries apart, compressed scores, the ends of the format, blocks of zeros.
 INDEXER_FP8 = (
     Row(*_ragged((7, 60), (5, 90)), "randn", ("q-scale",)),
@@ -217,6 +227,7 @@ def _quick(seed: int) -> Iterator[Case]:
     yield from _cases("glm-5.2", "indexer_scores", fp8, 8, seed + 100)
     yield from _cases("deepseek-v3.2", "paged_indexer_scores", PAGED, 8, seed + 100)
     yield from _cases("glm-5.2", "sparse_mqa", SPARSE[4:8], 1, seed + 200)
+    yield from _cases("deepseek-v3.2", "sparse_mqa", SPARSE_FP8, 16, seed + 300)
     for operator, rows in QUICK.items():
         yield from _cases("deepseek-v3.2", operator, rows, 1, seed + 300)
     # Rows without rotated dims: 528 bytes.
@@ -250,6 +261,16 @@ def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
         ),
         "merge_lse": tuple(Row(*_ragged((129, 129)), kind, heads=16) for kind in kinds_of("merge_lse")),
     }
+    for number, kind in enumerate(kinds_of("sparse_mqa")):
+        if kind in ("offset", "constant"):
+            continue  # rows of one page so alike, or of one level, that e4m3 makes them one
+        scales = ("pow2-scales", "wide-scales", "zero-tiles")[number % 3]
+        batch = _ragged((5, 400), (1, 129), (1, 64))
+        rows["sparse_mqa"] += (
+            Row(*batch, kind, tuple(sorted(("ds-mla", "pages", scales))), 128, (64, 16)[number % 2]),
+        )
+        if kind != "small":  # where weights are nearly uniform, those in e4m3 cannot be told from their mean
+            rows["sparse_mqa"] += (Row(*batch, kind, ("highrows",), 100, (16, 64)[number % 2], "e4m3"),)
     for dtype in ("fp16", "fp32"):
         rows["dense_mha"] += (Row(*edges, "randn", heads=2, dtype=dtype), Row(*edges, "small", heads=2, dtype=dtype))
         rows["sparse_mqa"] += (Row(*_ragged((7, 300)), "randn", (), 130, 16, dtype),)
@@ -282,6 +303,10 @@ def _production(seed: int) -> Iterator[Case]:
         yield from _cases(geometry, "masked_mha", (Row((8192,), (8192,), "randn", (), 2048, heads),), 0, seed + 5)
     yield from _cases("deepseek-v3.2", "indexer_scores", (Row((4096,), (32768,), heads=64, dtype="e4m3"),), 0, seed + 6)
     yield from _cases("glm-5.2", "indexer_scores", (Row((2048,), (8192,), heads=32, dtype="bf16"),), 0, seed + 7)
+    paged = Row((4,) * 128, (8192,) * 128, "randn", ("ds-mla", "pages", "pow2-scales"), 2048, 128)
+    yield from _cases("deepseek-v3.2", "sparse_mqa", (paged,), 0, seed + 12)
+    plain = Row((1,) * 256, (4096,) * 256, "wide", (), 2048, 64, "e4m3")
+    yield from _cases("glm-5.2", "sparse_mqa", (plain,), 0, seed + 13)
     compressed = Row(*_ragged((2048, 16384), (2048, 4096)), "randn", ("compressed", "q-scale"), heads=64, dtype="e4m3")
     yield from _cases("deepseek-v3.2", "indexer_scores", (compressed,), 0, seed + 10)
     decode = Row((2,) * 128, tuple(range(8192, 8192 + 128 * 64, 64)), heads=64, dtype="e4m3")

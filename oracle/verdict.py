@@ -60,6 +60,9 @@ class Verdict:
     """Worst element ratio, row and global statistics, bias effect, LSE ratio, calibration: all unit-free ratios
     to their limits unless the name says otherwise."""
     worst: tuple[Worst, ...] = ()
+    error_map: tuple[tuple[float, ...], ...] = ()
+    """Of an attention answer that fails: squared errors of queries (down) and heads (across) over what rounding
+    explains, the largest of each patch of at most 32 x 32."""
     seconds: float = 0.0
     device: str = "cpu"
     origin: str = ""

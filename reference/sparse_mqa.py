@@ -5,13 +5,15 @@
 
 The absorbed form of MLA: one latent row serves all heads, its first c = value_dim columns are the values. An index is
 ignored if it is < 0 or >= n, wherever it stands, or if its slot is at or beyond ``lengths``; one that stands twice
-counts twice.
+counts twice. Queries are multiplied by ``q_scale``; rows of a quantised cache are what their bytes say, see
+``layouts``, and those of ``fp8_e4m3`` are multiplied by ``k_scale``, keys and values alike.
 
 Source: DeepSeek-V3.2 (2025), sparse attention over the selected tokens; FlashMLA at 9241ae3, sparse prefill
 (``topk_length``, ``attn_sink``); vLLM 0.33.0 ``mla_attention.py`` for the absorbed form.
 
 Shapes:
-    q: [s, h, c+r]    kv: [n, c+r]    indices: int [s, k]    lengths: int [s]    sink: [h]
+    q: [s, h, c+r]    kv: [n, width] or [p, page, width], width = c+r but for fp8_ds_mla
+    indices: int [s, k]    lengths: int [s]    sink: [h]
     out: [s, h, c]    lse: [s, h]
 """
 
@@ -22,8 +24,10 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from .arguments import bind_sizes, compute_dtype, require_integers, widen
+from .arguments import bind_sizes, compute_dtype, require_integers
+from .cache_rows import CacheRows
 from .chunks import CHUNK_ELEMENTS, Chunk, cut
+from .layouts import require_scale
 from .softmax import attend_all
 
 
@@ -36,15 +40,29 @@ def sparse_mqa(
     value_dim: int,
     lengths: Tensor | None = None,
     sink: Tensor | None = None,
+    cache_format: str = "model",
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
     """Attention over selected cache rows; out and lse (natural log, without the sink) in the compute dtype.
 
-    ``scale`` multiplies q.k (that of the unabsorbed head dim). Raises ValueError for shapes that do not fit.
+    ``scale`` multiplies q.k (that of the unabsorbed head dim). Raises ValueError for shapes that do not fit, a cache
+    that is not of its format, and scales that are none.
     """
     dtype = compute_dtype(q, kv)
     out = torch.zeros(*q.shape[:2], value_dim, dtype=dtype, device=q.device)
     lse = torch.zeros(q.shape[:2], dtype=dtype, device=q.device)
-    attend_all(sparse_chunks(q, kv, indices, value_dim=value_dim, lengths=lengths), scale, out, lse)
+    chunks = sparse_chunks(
+        q,
+        kv,
+        indices,
+        value_dim=value_dim,
+        lengths=lengths,
+        cache_format=cache_format,
+        q_scale=q_scale,
+        k_scale=k_scale,
+    )
+    attend_all(chunks, scale, out, lse)
     if sink is not None:
         bind_sizes(("q", q, "s h d"), ("sink", sink, "h"))
         out *= sink_share(lse, sink)[..., None]
@@ -58,6 +76,9 @@ def sparse_chunks(
     *,
     value_dim: int,
     lengths: Tensor | None = None,
+    cache_format: str = "model",
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
     limit: int = CHUNK_ELEMENTS,
     compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
@@ -65,26 +86,27 @@ def sparse_chunks(
 
     ``compute`` replaces the compute dtype that follows from the inputs.
     """
-    sizes = bind_sizes(("q", q, "s h d"), ("kv", kv, "n d"), ("indices", indices, "s k"))
+    sizes = bind_sizes(("q", q, "s h d"), ("indices", indices, "s k"))
     require_integers(indices=indices)
+    require_scale("q_scale", q_scale)
+    require_scale("k_scale", k_scale)
     if not 0 <= value_dim <= sizes["d"]:
         raise ValueError(f"value_dim: expected 0 to {sizes['d']}, the columns of kv, got {value_dim}")
     if lengths is not None:
         bind_sizes(("q", q, "s h d"), ("lengths", lengths, "s"))
         require_integers(lengths=lengths)
     dtype = compute or compute_dtype(q, kv)
-    rows_and_zero = torch.cat((widen(kv), widen(kv).new_zeros(1, sizes["d"])))  # unused slots read row n
+    cache = CacheRows(kv, value_dim, sizes["d"] - value_dim, cache_format, k_scale)
     slots = torch.arange(sizes["k"], device=q.device)
     for rows in cut(slice(0, sizes["s"]), sizes["k"] * max(sizes["d"], sizes["h"]), limit):
         chosen = indices[rows].long()
-        used = (chosen >= 0) & (chosen < sizes["n"])
+        used = (chosen >= 0) & (chosen < len(cache))
         if lengths is not None:
             used &= slots < lengths[rows, None]
-        flat = torch.where(used, chosen, sizes["n"]).flatten()
-        keys = rows_and_zero.index_select(0, flat).to(dtype).view(*chosen.shape, sizes["d"])  # [s, k, c+r]
+        keys = cache.decoded(chosen.flatten(), used.flatten(), dtype).view(*chosen.shape, sizes["d"])  # [s, k, c+r]
         yield Chunk(
             rows=rows,
-            queries=q[rows].to(dtype),
+            queries=q[rows].to(dtype) * q_scale,
             keys=keys,
             values=keys[..., :value_dim],
             allowed=used[:, None, :],

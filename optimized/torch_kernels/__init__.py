@@ -25,6 +25,7 @@ _FLASH_FP32 = Contract(probabilities="fp32", empty_lse="undefined")
 _CUDA = Contract(probabilities=None, empty_out="undefined", empty_lse="undefined")
 _CUDA_NO_LSE = Contract(probabilities=None, empty_out="undefined", empty_lse="undefined", lse_base=None)
 _ROUNDED = Contract(probabilities=None)
+_FP8 = Contract(probabilities="e4m3", probability_scale=448.0)
 _FLEX = Contract(probabilities=None, exp_error=_FAST_EXP, lse_base=None)
 _SCORES = Contract(probabilities="fp32", output="fp32", lse_base=None)
 _TOPK = Contract(probabilities="fp32", lse_base=None, index_space="request-local")
@@ -57,7 +58,8 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("dense_mha/eager", _ROUNDED, support.rounded_attention, partial(_load, "eager", "dense_mha")),
     Implementation("masked_mha/sdpa-math", _MATH, support.attention, partial(_load, "sdpa", "masked_math")),
     Implementation("masked_mha/flex", _FLEX, support.flex, _load_flex),
-    Implementation("sparse_mqa/gather", _ROUNDED, support.rounded_attention, partial(_load, "gather", "sparse_mqa")),
+    Implementation("sparse_mqa/gather", _ROUNDED, support.sparse, partial(_load, "gather", "sparse_mqa")),
+    Implementation("sparse_mqa/gather-fp8", _FP8, support.sparse_fp8, partial(_load, "gather", "sparse_mqa_fp8")),
     Implementation("indexer_scores/torch", _SCORES, support.indexer, partial(_load, "indexer", "indexer_scores")),
     Implementation(
         "paged_indexer_scores/torch", _SCORES, support.paged_indexer, partial(_load, "indexer", "paged_indexer_scores")

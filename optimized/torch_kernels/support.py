@@ -22,6 +22,16 @@ def rounded_attention(facts: Facts) -> str | None:
     return dtypes(facts, "bf16", "fp32")
 
 
+def sparse(facts: Facts) -> str | None:
+    return None if facts["cache_format"] != "model" else rounded_attention(facts)
+
+
+def sparse_fp8(facts: Facts) -> str | None:
+    if facts["cache_format"] != "fp8_e4m3":
+        return f"this one multiplies fp8 by fp8 and needs a cache of fp8_e4m3, got {facts['cache_format']}"
+    return None
+
+
 def indexer(facts: Facts) -> str | None:
     return dtypes(facts, "bf16", "fp16", "fp32", "e4m3")
 

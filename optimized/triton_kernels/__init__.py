@@ -6,6 +6,7 @@ Importing this package imports no Triton; ``Implementation.load`` does, after ``
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -41,9 +42,13 @@ _MERGE = Contract(probabilities="fp32", deterministic=True, batch_invariant=True
 _LAYOUT = Contract(probabilities="fp32", lse_base=None, deterministic=True, batch_invariant=True, graph_safe=True)
 
 
-def _load(operator: str) -> Callable[..., tuple[Any, ...]]:
+#: A code times the scale of its tile is rounded to bf16 before it is multiplied.
+_SPARSE = replace(_ATTENTION, dequantised="bf16")
+
+
+def _load(operator: str, module: str = "") -> Callable[..., tuple[Any, ...]]:
     triton_runtime.prepare()
-    function: Callable[..., tuple[Any, ...]] = getattr(import_module(f".{operator}", __name__), operator)
+    function: Callable[..., tuple[Any, ...]] = getattr(import_module(f".{module or operator}", __name__), operator)
     return function
 
 
@@ -86,7 +91,18 @@ def _supports_mha(facts: Facts) -> str | None:
 
 def _supports_mqa(facts: Facts) -> str | None:
     h, c, r = facts["heads"], padded(facts["c"]), padded(facts["r"])
-    return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.sparse(h, c, r, itemsize, room))
+    if facts["cache_format"] == "model":
+        return _fits(facts, _ATTENTION_DTYPES, lambda itemsize, room: launch.sparse(h, c, r, itemsize, room))
+    if not facts["interpreted"] and (facts["capability"] or (0, 0)) < (8, 9) and facts["device"] == "cuda":
+        return f"e4m3 needs compute capability 8.9, got {facts['capability']}"
+    # Codes are widened to bf16 before they are multiplied.
+    return _fits(facts, ("bf16", "e4m3"), lambda itemsize, room: launch.sparse(h, c, r, 2, room))
+
+
+def _supports_padded(facts: Facts) -> str | None:
+    if facts["cache_format"] != "fp8_ds_mla":
+        return f"heads are padded for kernels on fp8_ds_mla caches, got {facts['cache_format']}"
+    return _supports_mqa({**facts, "heads": -(-facts["heads"] // 64) * 64})
 
 
 def _supports_indexer(facts: Facts) -> str | None:
@@ -114,7 +130,13 @@ def _supports_layout(facts: Facts) -> str | None:
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("dense_mha/triton", _ATTENTION, _supports_mha, partial(_load, "dense_mha")),
     Implementation("masked_mha/triton", _ATTENTION, _supports_mha, partial(_load, "masked_mha")),
-    Implementation("sparse_mqa/triton", _ATTENTION, _supports_mqa, partial(_load, "sparse_mqa")),
+    Implementation("sparse_mqa/triton", _SPARSE, _supports_mqa, partial(_load, "sparse_mqa")),
+    Implementation(
+        "sparse_mqa/triton-pad64",
+        replace(_SPARSE, head_multiple=64),
+        _supports_padded,
+        partial(_load, "sparse_mqa", "sparse_mqa_padded"),
+    ),
     Implementation("indexer_scores/triton", _SCORES, _supports_indexer, partial(_load, "indexer_scores")),
     Implementation(
         "paged_indexer_scores/triton", _SCORES, _supports_paged_indexer, partial(_load, "paged_indexer_scores")

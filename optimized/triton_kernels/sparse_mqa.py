@@ -6,9 +6,11 @@ import torch
 import triton
 import triton.language as tl
 
+from ..latent_rows import SparseCall
 from . import launch
 from .checks import ATTENTION_DTYPES, check_at_least, check_tensor
 from .padding import padded
+from .sparse_mqa_quantised import sparse_mqa_quantised
 from .tiles import LOG2_E, accumulate, load_rows, normalise
 
 
@@ -70,21 +72,30 @@ def sparse_mqa(
     value_dim: int,
     lengths: torch.Tensor | None = None,
     sink: torch.Tensor | None = None,
+    cache_format: str = "model",
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of every query over the cache rows its indices name; values are the first columns of the keys.
 
     Shapes:
         q: [s, h, c+r], kv: [n, c+r], one of bf16, fp16, fp32; all strides but the inner are free
+        cache_format: fp8_e4m3 takes q [s, h, c+r] and kv [n, c+r] in e4m3, with a scale each; fp8_ds_mla takes q in
+            bf16 and kv uint8 [n, width], c codes, c/128 fp32 scales and r rotated dims in bf16; both also take pages
+            [p, page, width] of such rows; see ``sparse_mqa_quantised``
         indices: [s, k] int32 rows of kv; an entry < 0 or >= n is ignored wherever it stands, duplicates count each time
         value_dim: c
         lengths: [s] int32; only the first lengths[s] entries of a row count
         sink: [h] fp32, natural units; out is multiplied by exp(lse) / (exp(lse) + exp(sink)), lse is not changed
         scale: multiplies q.k
-    Returns out [s, h, c] in the dtype of q and lse [s, h] fp32, natural log; (0, -inf) for a query without valid
-    entry. Only named rows are read.
+    Returns out [s, h, c] in the dtype of q (bf16 for e4m3) and lse [s, h] fp32, natural log; (0, -inf) for a query
+    without valid entry. Only named rows are read.
     Raises ValueError for shapes, dtypes, devices or inner strides that do not fit. Never waits for the device.
     """
-    _check(q, kv, indices, value_dim, lengths, sink)
+    if cache_format != "model":
+        call = SparseCall(q, kv, indices, value_dim, lengths, sink, cache_format, q_scale, k_scale)
+        return sparse_mqa_quantised(call, scale=scale)
+    _check(q, kv, indices, value_dim, lengths, sink, q_scale, k_scale)
     s, h, width = q.shape
     out = torch.empty((s, h, value_dim), dtype=q.dtype, device=q.device)
     lse = torch.empty((s, h), dtype=torch.float32, device=q.device)
@@ -109,7 +120,11 @@ def _check(
     value_dim: int,
     lengths: torch.Tensor | None,
     sink: torch.Tensor | None,
+    q_scale: float,
+    k_scale: float,
 ) -> None:
+    if (q_scale, k_scale) != (1.0, 1.0):
+        raise ValueError(f"q_scale, k_scale: expected 1 for a cache of the model's dtype, got {q_scale} and {k_scale}")
     check_tensor("q", q, "[s, h, c+r]", (None, None, None), ATTENTION_DTYPES, q.device)
     s, h, width = q.shape
     check_tensor("kv", kv, "[n, c+r]", (None, width), (q.dtype,), q.device)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 from ..case import Case
 from ..confinement import TIMEOUT, Confinement
 from ..device import settle
+from ..environment import environment
 from ..errors import BadInput
+from ..history import add as add_to_history
+from ..history import check_target as check_history
+from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
-from . import guests, options
+from ..reports.summary import FAULT
+from . import causes, guests, options
 from .judging import Documents, judge
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
@@ -37,6 +44,12 @@ def check(
     seed: options.Seed = 0,
     json: options.Json = None,
     junit: options.JUnit = None,
+    bundle: options.BundleFolder = None,
+    diagnose: options.Diagnose = False,
+    markdown: options.Markdown = None,
+    html: options.Html = None,
+    known: options.KnownFile = None,
+    history: options.History = None,
     list_: options.List = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -44,12 +57,17 @@ def check(
     if memory is not None and not isolate:
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
     limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
-    documents = Documents(json, junit)
+    bundles = causes.check_folder(bundle)
+    documents = Documents(json, junit, markdown, html)
+    ledger = read_ledger(known) if known else ()
+    if history:
+        history = str(Path(history).absolute())
+        check_history(history)
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
     brought = guests.Brought.of(impl, operator, contract, adapter)
     where = settle(device) if brought or not list_ else ""
-    mine = brought.admitted() if brought else ()
+    mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     wanted = [*(implementation or ()), *(one.name for one in mine)]
     candidates = implementations(wanted, operator or (), but=slow)
     if list_:
@@ -63,11 +81,19 @@ def check(
             pool.start()
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
-        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings)
+        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
     documents.write(["attnoracle", *context.obj], summary, verdicts)
+    if history:
+        add_to_history(history, environment(), verdicts)
     from ..reports.table import report
 
     report(console(stderr=documents.owns_stdout), verdicts, summary, failures_only=quiet)
+    if summary.exit_code == FAULT and (bundles or diagnose):
+        screen = console(stderr=documents.owns_stdout)
+        if bundles:
+            causes.bundle(screen, bundles, verdicts, where)
+        if diagnose:
+            causes.diagnose(screen, verdicts, where)
     raise typer.Exit(summary.exit_code)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ..errors import BadInput
+from .terminal import clean_stdout, console
 
 if TYPE_CHECKING:
     from ..guests.external import External
@@ -67,6 +68,22 @@ class Brought:
             known.admit(external(target, self.operator, contract=self.contract, adapter=self.adapter))
             for target in self.targets
         )
+
+
+def with_contracts(found: Sequence[External], device: str) -> tuple[External, ...]:
+    """Each with a contract: the declared one, or one that is proposed by probing, printed, and held from here on."""
+    from ..guests import known
+    from ..guests.probing import propose
+
+    held = []
+    for guest in found:
+        if not guest.contract_path:
+            with clean_stdout():
+                proposal = propose(guest, device=device)
+            console(stderr=True).print(proposal.toml(), soft_wrap=True)
+            guest = known.admit(replace(guest, contract=proposal.contract, limits=proposal.limits))
+        held.append(guest)
+    return tuple(held)
 
 
 def geometries(values: Sequence[str] | None) -> list[str]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..ledger import Known, apply
 from ..pool import Pool
 from ..reports.progress import progress
 from ..reports.summary import Summary
@@ -48,16 +50,29 @@ class Documents:
         """Whether stdout carries a document, so that people read stderr."""
         return any(getattr(self, field.name) == "-" for field in fields(self))
 
-    def write(self, command: Sequence[str], summary: Summary, verdicts: Sequence[Verdict]) -> None:
+    def write(
+        self,
+        command: Sequence[str],
+        summary: Summary,
+        verdicts: Sequence[Verdict],
+        *,
+        environment: Mapping[str, Any] | None = None,
+        audit: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Write them all; ``environment`` is that of this process unless given, ``audit`` joins the HTML page."""
         if all(getattr(self, field.name) is None for field in fields(self)):
             return
-        from ..environment import environment
+        from ..environment import environment as here
         from ..reports.json_report import check_document, dumps
         from ..reports.junit import junit
+        from ..reports.markdown import markdown
+        from ..reports.page import page
 
-        facts = environment()
+        facts = dict(environment) if environment is not None else here()
         write(self.json, lambda: dumps(check_document(command, facts, summary, verdicts)))
         write(self.junit, lambda: junit(verdicts, facts))
+        write(self.markdown, lambda: markdown(verdicts, summary, facts))
+        write(self.html, lambda: page(verdicts, summary, facts, command=command, audit=audit))
 
 
 def judge(
@@ -67,6 +82,7 @@ def judge(
     quiet: bool,
     resume: str | None = None,
     settings: Mapping[str, Any] | None = None,
+    ledger: Sequence[Known] = (),
 ) -> tuple[list[Verdict], Summary]:
     """Verdicts in the order of the pairs, with progress on stderr meanwhile.
 
@@ -85,4 +101,5 @@ def judge(
 
             pool.run(left, on_result=lambda i, verdict: None, on_done=done)
         verdicts = [journal.verdicts[pair] for pair in pairs]
-    return verdicts, Summary.of(verdicts, time.monotonic() - started)
+    outcome = apply(ledger, verdicts, datetime.now(UTC).date()) if ledger else None
+    return verdicts, Summary.of(verdicts, time.monotonic() - started, outcome)

@@ -36,14 +36,13 @@ def suite_cases(suite: str, seed: int, geometries: Sequence[str]) -> tuple[Case,
     from ..suites import fixture_cases
     from ..suites import suite as make
 
-    cases = tuple(dict.fromkeys((*make(suite, seed), *fixture_cases())))
-    found = among(cases, geometries)
-    extra = [name for name in dict.fromkeys(geometries) if name in names() and all(c.geometry != name for c in found)]
+    own = make(suite, seed)
+    extra = [name for name in dict.fromkeys(geometries) if name in names() and all(c.geometry != name for c in own)]
     if extra:
         from ..suites import geometry_cases
 
-        found += tuple(case for name in extra for case in geometry_cases(suite, name, seed))
-    return found
+        own += tuple(case for name in extra for case in geometry_cases(suite, name, seed))
+    return among(tuple(dict.fromkeys((*own, *fixture_cases()))), geometries)
 
 
 def among(cases: Iterable[Case], geometries: Sequence[str]) -> tuple[Case, ...]:

@@ -86,6 +86,11 @@ class Fault:
         """None, or why the fault cannot be run on a case (wrong operator or dtype)."""
         if facts.get("operator", self.operator) != self.operator:
             return f"fault {self.name} is planted in {self.operator}"
+        cache_format = facts.get("cache_format", "model")
+        if cache_format != "model" and not {"ds-mla", "dtype=e4m3"} & set(self.options):
+            return f"fault {self.name} is planted for caches of the model's dtype, got {cache_format}"
+        if "ds-mla" in self.options and cache_format != "fp8_ds_mla":
+            return f"fault {self.name} needs a cache of fp8_ds_mla, got {cache_format}"
         for option in self.options:
             field, _, value = option.partition("=")
             if field == "dtype" and facts.get("dtype", value) != value:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import UnionType
@@ -85,10 +85,12 @@ def parse(path: str, table: Mapping[str, Any]) -> Contract:
         raise BadInput(f"{path}: {error}") from None
 
 
-def spelled(contract: Contract, *, notes: Mapping[str, str] | None = None) -> str:
-    """The ``[contract]`` table, a field a line, each with its note behind it."""
+def spelled(contract: Contract, *, notes: Mapping[str, str] | None = None, only: Collection[str] | None = None) -> str:
+    """The ``[contract]`` table, a field a line, each with its note behind it; ``only`` these fields."""
     lines = []
     for one in fields(contract):
+        if only is not None and one.name not in only:
+            continue
         value, note = getattr(contract, one.name), (notes or {}).get(one.name, "")
         if isinstance(value, bool):
             text = str(value).lower()

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from . import attention, patterns, rng
+from . import attention, latent_cache, patterns, rng
 from .dense import draw
-from .options import pattern_of
+from .options import cache_format_of, pattern_of
 from .poison import poison, poison_of
 from .site import Site
 
@@ -52,22 +52,35 @@ def sparse_mqa(site: Site) -> dict[str, object]:
     case, batch, form = site.case, site.batch, site.form(shared=True)
     offset = _offset(site)
     row = _row_of_token(site, offset)
-    picked = _select(site, row, offset + case.keys + SPARE)
+    rows = offset + case.keys + SPARE
+    if "pages" in case.options:
+        rows = -(-rows // latent_cache.PAGE) * latent_cache.PAGE
+    picked = _select(site, row, rows)
+    cache_format = cache_format_of(case)
+    q_scale, k_scale = latent_cache.whole_scales(case) if cache_format == "fp8_e4m3" else (1.0, 1.0)
     q = site.arena.allocate("q", (case.queries, case.heads, form.width), site.dtype)
-    rng.fill(q, lambda start, stop: draw(case.kind, "q", form, batch.q[start:stop], site.heads))
-    _fill_cache(site, form, row, picked, offset)
+    rng.fill(q, lambda start, stop: draw(case.kind, "q", form, batch.q[start:stop], site.heads) / q_scale)
+    _fill_cache(site, form, row, picked, offset, k_scale)
     site.int32("indices", picked.indices)
     if picked.lengths is not None:
         site.int32("lengths", picked.lengths)
     if "sink" in case.options:
         site.arena.place("sink", _sinks(site))
-    return {"scale": site.geometry.softmax_scale, "value_dim": form.value_width}
+    options: dict[str, object] = {"scale": site.geometry.softmax_scale, "value_dim": form.value_width}
+    if cache_format != "model":
+        options["cache_format"] = cache_format
+    if cache_format == "fp8_e4m3":
+        options |= {"q_scale": q_scale, "k_scale": k_scale}
+    return options
 
 
 def _offset(site: Site) -> int:
     """Unused rows before those in use."""
     if "hugerows" in site.case.options:
-        return 2**31 // site.geometry.latent_dim + 1
+        width = latent_cache.row_width(cache_format_of(site.case), site.form(shared=True))
+        # Rotated dims of fp8_ds_mla are read as bf16: there the numbers of two bytes have to pass 2**31.
+        width //= 2 if "ds-mla" in site.case.options else 1
+        return -(-(2**31 // width + 1) // latent_cache.PAGE) * latent_cache.PAGE
     return _HIGH if "highrows" in site.case.options else 0
 
 
@@ -112,19 +125,36 @@ def _with_tails(site: Site, indices: Tensor, lengths: Tensor, rows: int) -> Tens
     return torch.where(slot < lengths[:, None], indices, tail)
 
 
-def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection, offset: int) -> None:
-    case, batch = site.case, site.batch
-    shape = (picked.rows, form.width)
+def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection, offset: int, k_scale: float) -> None:
+    case, batch, cache_format = site.case, site.batch, cache_format_of(site.case)
+    shape: tuple[int, ...] = (picked.rows, latent_cache.row_width(cache_format, form))
+    pages = latent_cache.PAGE if "pages" in case.options else 1
+    if pages > 1:
+        shape = (picked.rows // pages, pages, shape[1])
+    stored = torch.uint8 if cache_format == "fp8_ds_mla" else site.dtype
     # Gigabytes of rows in front are real memory on a GPU, and pages that nobody touches on a CPU.
     sparse = "hugerows" in case.options and site.device.type == "cpu"
     first = offset if sparse else 0
     kv = (
-        site.arena.allocate_far("kv", shape, site.dtype, first)
+        site.arena.allocate_far("kv", shape, stored, first // pages)
         if sparse
-        else site.arena.allocate("kv", shape, site.dtype)
+        else site.arena.allocate("kv", shape, stored)
     )
-    bad = poison(poison_of(case.options, case.seed), case.seed, "kv", form.width, site.dtype)
-    rng.fill(kv[first:], lambda start, stop: bad(torch.arange(first + start, first + stop, device=site.device)))
+    name = poison_of(case.options, case.seed)
+    plain = poison(name, case.seed, "kv", form.width, site.dtype)
+
+    def place(rows: Tensor, values: Tensor) -> None:
+        target = kv if cache_format == "model" else kv.view(torch.uint8)
+        target[(rows,) if pages == 1 else (rows // pages, rows % pages)] = values
+
+    def spoil(start: int, stop: int) -> None:
+        number = torch.arange(first + start, first + stop, device=site.device)
+        if cache_format == "model":
+            place(number, rng.cast(plain(number), site.dtype))
+        else:
+            place(number, latent_cache.poisoned(name, case, cache_format, form, number))
+
+    rng.by_chunks(picked.rows - first, form.width, site.device, spoil)
     used = torch.nonzero(picked.referenced()[row]).flatten()
     tokens, target = batch.k[used], row[used]
 
@@ -134,7 +164,10 @@ def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection
             drawn = attention.mixed("kv", form, part, torch.zeros(1, dtype=torch.int64, device=site.device))[:, 0]
         else:
             drawn = attention.latents(case.kind, form, part)
-        kv[target[start:stop]] = rng.cast(drawn, site.dtype)
+        if cache_format == "model":
+            place(target[start:stop], rng.cast(drawn, site.dtype))
+        else:
+            place(target[start:stop], latent_cache.encoded(case, cache_format, form, part, drawn, k_scale))
 
     rng.by_chunks(len(used), form.width, site.device, put)
 

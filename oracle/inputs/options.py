@@ -46,6 +46,11 @@ OPTIONS: dict[str, dict[str, str]] = {
         **_EMPTY,
         "lengths": "only the first lengths[s] slots count, 0 included; the tail is -1, out of range or wrong rows",
         "sink": "an attention sink a head: finite, one of them -inf, with five heads or more one +inf",
+        "ds-mla": "the cache is fp8_ds_mla: rows of codes, a scale a tile of 128 and bf16 rotated dims (q is bf16)",
+        "pages": "a quantised cache comes as pages of 64 rows",
+        "pow2-scales": "tile scales are powers of two, as quantisers write since vllm#49435; otherwise seldom one",
+        "wide-scales": "each tile of the latent is 32 times smaller than the one before",
+        "zero-tiles": "a third of the tiles of the cache are zero and have the least scale that a quantiser writes",
         "row0": "the first key of the batch lies on row 0 of the cache, which otherwise belongs to none",
         "highrows": "the rows in use lie behind 65,536 unused ones",
         "hugerows": "the rows in use lie past element 2**31 of the cache (over 4 GiB; on a CPU of addresses only)",
@@ -106,6 +111,13 @@ _NEEDS_INDEXER = (*INDEXERS, "write_index", "gather_index")
 _NEEDS_NO_TOPK = ("dense-mask", "blocks")
 
 
+def cache_format_of(case: Case) -> str:
+    """How the rows of a cache are stored: ``model`` (the dtype of the queries), ``fp8_e4m3`` or ``fp8_ds_mla``."""
+    if case.operator != "sparse_mqa":
+        return "model"
+    return "fp8_ds_mla" if "ds-mla" in case.options else "fp8_e4m3" if case.dtype == "e4m3" else "model"
+
+
 def pattern_of(case: Case) -> str:
     """The index or mask pattern of a case: an option, or ``causal-random``."""
     named = [option for option in case.options if option in _PATTERNS.get(case.operator, {})]
@@ -146,5 +158,12 @@ def check(case: Case, geometry: Geometry) -> None:
             raise BadInput(
                 f"case {case.id}: {case.operator} has as many queries in every request, at least 1, got {case.q_lens}"
             )
-    if case.dtype == "e4m3" and case.operator not in INDEXERS:
+    if case.dtype == "e4m3" and case.operator not in (*INDEXERS, "sparse_mqa"):
         raise BadInput(f"case {case.id}: {case.operator} takes bf16, fp16 or fp32, got e4m3")
+    if "ds-mla" in case.options and case.dtype != "bf16":
+        raise BadInput(f"case {case.id}: option ds-mla goes with queries in bf16, got {case.dtype}")
+    for option in ("pow2-scales", "wide-scales", "zero-tiles"):
+        if option in case.options and "ds-mla" not in case.options:
+            raise BadInput(f"case {case.id}: option {option} is about the tiles of ds-mla; add that option")
+    if "pages" in case.options and cache_format_of(case) == "model":
+        raise BadInput(f"case {case.id}: option pages needs a quantised cache: dtype e4m3 or option ds-mla")

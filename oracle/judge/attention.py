@@ -74,7 +74,14 @@ def judge(
 
 
 def _chunk(state: State, chunk: Chunk, answer: Answer, scale: float, sink: Tensor | None, power: bool) -> None:
-    m = moments(chunk, scale, answer.cell, sink, underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL)
+    m = moments(
+        chunk,
+        scale,
+        answer.cell,
+        sink,
+        underflow=answer.contract.probabilities in SMALLEST_SUBNORMAL,
+        dequantised=answer.contract.dequantised is not None,
+    )
     observed, expected = _normalised(answer, chunk, m)
     error = observed - expected
     exact = m
@@ -167,7 +174,7 @@ def _signs(state: State, chunk: Chunk, error: Tensor, m: Moments, b: Budget, ans
     shared = answer.cell * m.coherence.sqrt()
     if answer.contract.partials is not None:
         shared = shared + UNIT_ROUNDOFF[answer.contract.partials]
-    drift = shared * total + b.working.sum(-1)
+    drift = shared * total + b.working.sum(-1) + b.drift
     known = (sign * (rounded(m.out, answer.output) - m.out)).sum(-1)
     for name, values in (("signed", (sign * error).sum(-1)), ("sizes", total), ("known", known), ("drift", drift)):
         state.rows[name].add(chunk.place(values))

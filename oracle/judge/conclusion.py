@@ -15,6 +15,8 @@ from .state import State
 from .tally import pooled
 
 FAIL, SUSPECT = FALSE_ALARM / SHARES, SUSPICION / SHARES
+#: Patches of an error map along each axis.
+MAP = 32
 AXES = ("queries", "heads", "columns")
 #: Largest exponent taken from a statistic: exp(-700) is still a number.
 BOTTOM = 700.0
@@ -30,10 +32,24 @@ def conclude(state: State) -> Judgement:
     _groups(result, state)
     _bias(result, state)
     _lse(result, state)
+    if result.findings:
+        result.error_map = _map(state)
     if state.eager.number() > 0.0:
         result.measures["error_over_eager"] = state.error.number() / state.eager.number()
     result.survivors = tuple(sorted(name for name, died in state.mutants.items() if not died))
     return result
+
+
+def _map(state: State) -> tuple[tuple[float, ...], ...]:
+    """Row sums over their limits [s,h], reduced to patches; infinite where a NaN or infinity does not belong."""
+    if state.columns is None:
+        return ()
+    ratio = state.row_sums().ratio(state.x).to(torch.float32)
+    strange = state.strange.axes
+    if state.strange.any():
+        ratio = torch.where(strange[0][:, None] & strange[1][None, :], torch.inf, ratio)
+    patches = torch.nn.functional.adaptive_max_pool2d(ratio[None], tuple(min(MAP, n) for n in ratio.shape))[0]
+    return tuple(tuple(float(f"{value:.3g}") for value in row) for row in patches.tolist())
 
 
 def _element(result: Judgement, state: State) -> None:

@@ -23,6 +23,8 @@ class Judgement:
     """Statistical findings too likely to condemn and too unlikely to ignore."""
     measures: dict[str, float] = field(default_factory=dict)
     worst: list[Worst] = field(default_factory=list)
+    error_map: tuple[tuple[float, ...], ...] = ()
+    """See ``Verdict.error_map``."""
     survivors: tuple[str, ...] = ()
     """Wrong answers that would have passed on this input: the case has no power over them."""
 

@@ -50,6 +50,8 @@ class Moments:
     """[x,m] scale |q| sum p |k|: size of the products behind a typical score."""
     score_size_max: Tensor
     """[x,m] scale |q| max |k|"""
+    score_spread: Tensor
+    """[x,m] largest scale sqrt(sum_d q_d^2 k_d^2): what independent relative errors of a key's elements add up to."""
     score_max: Tensor
     """[x,m] largest |score| that carries weight."""
     seen: Tensor
@@ -68,11 +70,14 @@ class Moments:
         return self.seen == 0
 
 
-def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None, *, underflow: bool = False) -> Moments:
+def moments(
+    chunk: Chunk, scale: float, cell: float, sink: Tensor | None, *, underflow: bool = False, dequantised: bool = False
+) -> Moments:
     """Exact answer and budget sums of one chunk.
 
     ``cell`` is the unit roundoff of the declared probabilities. ``sink`` [h] attenuates the answer by
     exp(lse) / (exp(lse) + exp(sink)) and leaves the LSE. ``underflow``: P has a format that small weights leave.
+    ``dequantised``: elements of keys and values are rounded, which asks for ``score_spread``.
     """
     chunk = _at_least_one_key(chunk)
     p, lse = probabilities(chunk, scale)
@@ -99,6 +104,7 @@ def moments(chunk: Chunk, scale: float, cell: float, sink: Tensor | None, *, und
         coherence=_coherence(p, cell),
         score_size=query_norm * (p @ key_norm)[..., 0],
         score_size_max=query_norm * torch.where(chunk.allowed, key_norm.mT, 0.0).amax(-1),
+        score_spread=_score_spread(chunk, scale) if dequantised else torch.zeros_like(lse),
         score_max=_score_max(lse, top, cell),
         seen=seen.expand(lse.shape),
         top=top,
@@ -133,6 +139,11 @@ def _finite(chunk: Chunk, out: Tensor) -> Chunk:
         torch.where(reached, torch.nan_to_num(side, 0.0, 0.0, 0.0), 0.0) for side in (chunk.keys, chunk.values)
     )
     return replace(chunk, keys=keys, values=values)
+
+
+def _score_spread(chunk: Chunk, scale: float) -> Tensor:
+    squares = torch.matmul(chunk.queries.square(), chunk.keys.square().mT)
+    return scale * torch.where(chunk.allowed, squares, 0.0).amax(-1).sqrt()
 
 
 def _score_max(lse: Tensor, top: Tensor, cell: float) -> Tensor:

@@ -81,6 +81,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
             }
             for worst in verdict.worst
         ],
+        "error_map": verdict.error_map,
         "repro": verdict.repro,
         "origin": verdict.origin,
         "seconds": verdict.seconds,

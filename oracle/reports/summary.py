@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..ledger import Outcome
 from ..verdict import STATUSES, Status, Verdict
 
 #: Exit codes of every command.
@@ -20,11 +21,19 @@ class Summary:
     counts: dict[Status, int]
     seconds: float
     """Of the whole run, by the clock."""
+    known: int = 0
+    """Failures that the ledger of known findings accepts."""
+    problems: tuple[str, ...] = ()
+    """What makes the run fail besides: known findings that pass."""
+    notes: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, verdicts: Sequence[Verdict], seconds: float) -> Summary:
+    def of(cls, verdicts: Sequence[Verdict], seconds: float, ledger: Outcome | None = None) -> Summary:
         seen = Counter(verdict.status for verdict in verdicts)
-        return cls({status: seen[status] for status in STATUSES}, seconds)
+        counts = {status: seen[status] for status in STATUSES}
+        if ledger is None:
+            return cls(counts, seconds)
+        return cls(counts, seconds, len(ledger.known), ledger.problems, ledger.notes)
 
     @property
     def total(self) -> int:
@@ -37,17 +46,18 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """1 with a FAIL or ERROR; else 2 if nothing was judged; else 0."""
-        if self.counts["FAIL"] or self.counts["ERROR"]:
+        """1 with a failure that is not known, or a known one that passes; else 2 if nothing was judged; else 0."""
+        if self.counts["FAIL"] + self.counts["ERROR"] > self.known or self.problems:
             return FAULT
         return WELL if self.judged else NOTHING
 
-    def as_dict(self) -> dict[str, int | float]:
+    def as_dict(self) -> dict[str, int | float | list[str]]:
         counts = {status.lower(): count for status, count in self.counts.items()}
         return {
             "total": self.total,
             "judged": self.judged,
             **counts,
+            **({"known": self.known, "problems": list(self.problems)} if self.known or self.problems else {}),
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
         }

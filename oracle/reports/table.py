@@ -43,6 +43,8 @@ def report(console: Console, verdicts: Sequence[Verdict], summary: Summary, *, f
         for status in ("UNSUPPORTED", "WEAK"):
             _print_reasons(console, verdicts, status)
     _print_failures(console, verdicts)
+    for text, style in [(told, "bold red") for told in summary.problems] + [(told, "yellow") for told in summary.notes]:
+        console.print(Text(f"\n{line(text)}", style))
     console.print(closing(summary))
 
 
@@ -174,6 +176,8 @@ def closing(summary: Summary) -> Text:
         text.append(", " if i else "").append(f"{count} {status.lower()}", STYLES[status])
     if not present:
         text.append("nothing to judge")
-    elif not summary.judged and summary.exit_code != 1:
+    if summary.known:
+        text.append(f"; {plural(summary.known, 'failure')} known", "yellow")
+    if present and not summary.judged and summary.exit_code != 1:
         text.append("; nothing could be judged", "yellow")
     return text

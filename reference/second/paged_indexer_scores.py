@@ -1,7 +1,7 @@
 """Scores of decoding requests, key by key from the bytes of the page that holds it.
 
-Different from the first: a page is a record of two arrays (a structured dtype), codes become numbers by a table made
-from sign, exponent and mantissa, and every pair of query and key is visited on its own.
+Different from the first: a page is a record of two arrays (a structured dtype), and every pair of query and key is
+visited on its own.
 """
 
 from __future__ import annotations
@@ -9,20 +9,11 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from .float8 import decode
+
 Array = NDArray[np.float64]
 Bytes = NDArray[np.uint8]
 Integers = NDArray[np.integer]
-
-
-def _number(code: int) -> float:
-    """The value of an e4m3 code: bias 7, no infinity, NaN where all seven low bits are set."""
-    sign, exponent, mantissa = (-1.0) ** (code >> 7), code >> 3 & 15, code & 7
-    if code & 127 == 127:
-        return float("nan")
-    return sign * (mantissa * 2.0**-9 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7))
-
-
-E4M3 = np.array([_number(code) for code in range(256)])
 
 
 def paged_indexer_scores(
@@ -45,7 +36,7 @@ def paged_indexer_scores(
         request, query = divmod(row, queries)
         for key in range(max(0, int(context_lens[request]) - queries + query + 1)):
             held = pages[block_table[request, key // page]]
-            vector = E4M3[held["codes"][key % page]] * float(held["scales"][key % page])
+            vector = decode(held["codes"][key % page]) * float(held["scales"][key % page])
             total = 0.0
             for head in range(heads):
                 product = float(q[request, query, head] @ vector)

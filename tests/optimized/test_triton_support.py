@@ -16,7 +16,8 @@ from attnoracle.optimized.triton_kernels import IMPLEMENTATIONS, launch
 
 BY_OPERATOR = {implementation.operator: implementation for implementation in IMPLEMENTATIONS}
 HOPPER = {
-    "device": "cuda", "capability": (9, 0), "interpreted": False, "dtype": "bf16", "heads": 128, "d": 192, "v": 128,
+    "device": "cuda", "capability": (9, 0), "interpreted": False, "dtype": "bf16", "cache_format": "model",
+    "heads": 128, "d": 192, "v": 128,
     "c": 512, "r": 64, "k": 2048, "i": 64, "e": 128, "q_lens": (1,), "k_lens": (1,), "causal": True,
     "layout": "contiguous", "options": (),
 }  # fmt: skip

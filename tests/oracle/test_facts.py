@@ -18,6 +18,7 @@ def test_facts_are_plain_values() -> None:
         "capability": None,
         "interpreted": interpreted(),
         "dtype": "bf16",
+        "cache_format": "model",
         "heads": 3,
         "d": 256,
         "v": 256,

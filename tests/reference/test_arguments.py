@@ -53,7 +53,7 @@ WRONG = [
     (reference.masked_mha, masked(mask=torch.zeros(1, 2, 1, dtype=I32)), r"mask: expected int32 \[1, >= 3, >= 1\]"),
     (reference.masked_mha, masked(mask=torch.zeros(1, 3, 1)), "mask: expected int32 .* got torch.float32"),
     (reference.masked_mha, masked(mask=torch.zeros(1, 3, 0, dtype=I32)), r"got torch.int32 \[1, 3, 0\]"),
-    (reference.sparse_mqa, sparse(kv=torch.zeros(5, 3)), r"kv: expected \[n, d\] with d=4, got \[5, 3\]"),
+    (reference.sparse_mqa, sparse(kv=torch.zeros(5, 3)), r"kv: expected floats \[n, 4\] or \[p, page, 4\] for model"),
     (reference.sparse_mqa, sparse(indices=torch.zeros(3, 7)), "indices: expected integers"),
     (reference.sparse_mqa, sparse(indices=torch.zeros(2, 7, dtype=I32)), r"indices: expected \[s, k\] with s=3"),
     (reference.sparse_mqa, sparse(value_dim=5), "value_dim: expected 0 to 4, the columns of kv, got 5"),
@@ -108,6 +108,8 @@ ATTENTION += [(reference.sparse_mqa, sparse, ("q", "kv"))]
 @pytest.mark.parametrize("operator,make,floats", ATTENTION, ids=["dense", "masked", "sparse"])
 def test_compute_dtype(operator, make, floats, given, computed):
     call = make()
+    if given is torch.float8_e4m3fn and operator is reference.sparse_mqa:
+        call["cache_format"] = "fp8_e4m3"
     out, lse = operator(**call | {name: call[name].to(given) for name in floats})
     assert (out.dtype, lse.dtype) == (computed, computed)
 
@@ -116,8 +118,23 @@ NEEDED = inspect.Parameter.empty
 SIGNATURES = {
     "dense_mha": ("q k v cu_q cu_k", {"scale": NEEDED, "causal": True}),
     "masked_mha": ("q k v mask cu_q cu_k", {"scale": NEEDED, "causal": True}),
-    "sparse_mqa": ("q kv indices", {"scale": NEEDED, "value_dim": NEEDED, "lengths": None, "sink": None}),
-    "indexer_scores": ("q k k_scale weights ks ke", {}),
+    "sparse_mqa": (
+        "q kv indices",
+        {
+            "scale": NEEDED,
+            "value_dim": NEEDED,
+            "lengths": None,
+            "sink": None,
+            "cache_format": "model",
+            "q_scale": 1.0,
+            "k_scale": 1.0,
+        },
+    ),
+    "indexer_scores": ("q k k_scale weights ks ke", {"q_scale": None, "max_seqlen_k": None}),
+    "paged_indexer_scores": (
+        "q k_cache weights context_lens block_table",
+        {"max_model_len": NEEDED, "q_scale": None},
+    ),
     "topk_select": ("scores ks ke", {"k": NEEDED}),
     "merge_lse": ("out_a lse_a out_b lse_b", {}),
 }

@@ -13,6 +13,7 @@ from .declared import DECLARED
 from .harness import HARNESS
 from .indexer import INDEXER
 from .indices import INDICES
+from .latent import LATENT
 from .layout import LAYOUT
 from .layout_bytes import LAYOUT_BYTES
 from .layout_places import LAYOUT_PLACES
@@ -25,6 +26,7 @@ from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
 from .triton_attention import TRITON_DENSE, TRITON_MASKED, TRITON_SPARSE
+from .triton_latent import TRITON_SPARSE_FP8
 from .triton_layouts import TRITON_LAYOUTS
 from .triton_paged import TRITON_FP8_INDEXER, TRITON_PAGED_INDEXER
 from .triton_ranking import TRITON_INDEXER, TRITON_MERGE, TRITON_TOPK
@@ -40,6 +42,7 @@ _LISTED: tuple[Fault, ...] = (
     *DECLARED,
     *MERGE,
     *QUANTISATION,
+    *LATENT,
     *PIPELINE,
     *INDEXER,
     *PAGED_INDEXER,
@@ -50,6 +53,7 @@ _LISTED: tuple[Fault, ...] = (
     *TRITON_MASKED,
     *TRITON_SPARSE,
     *TRITON_INDEXER,
+    *TRITON_SPARSE_FP8,
     *TRITON_FP8_INDEXER,
     *TRITON_PAGED_INDEXER,
     *TRITON_TOPK,

@@ -1,4 +1,4 @@
-"""Faults in the shipped Triton kernels that read quantised pages, as edits of their source."""
+"""Faults in the shipped Triton kernels of the fp8 indexer, packed and paged, as edits of their source."""
 
 from __future__ import annotations
 

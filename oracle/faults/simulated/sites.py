@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from .latent import LATENT_SITES, LatentSites
+
 INF = float("inf")
 
 
@@ -97,6 +99,8 @@ class Sites:
     address: Callable[[Tensor, int], Tensor] = lambda entry, n: entry
     """Cache row of a valid entry."""
     gather: Callable[[Tensor, Tensor], Tensor] = lambda kv, rows: kv[rows]
+    latent: LatentSites = LATENT_SITES
+    """How rows of a quantised cache are decoded."""
     values: Callable[[Tensor, int], Tensor] = lambda rows, c: rows[..., :c]
     entries: Callable[[Tensor, Tensor], Tensor] = lambda indices, slots: indices[:, slots]
     """Entries of a tile of slots; the slots are clamped to the row."""

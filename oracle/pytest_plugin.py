@@ -1,0 +1,61 @@
+"""The pytest plugin: does nothing and imports nothing of ours until a test is marked ``differential``.
+
+::
+
+    @pytest.mark.differential(operator="sparse_mqa", geometry="glm-5")
+    def test_my_kernel(case):
+        assert_matches_reference(my_sparse_mqa, case=case, contract="contract.toml")
+"""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+_MARK = "differential"
+_KEYWORDS = ("operator", "geometry", "suite", "seed", "dtype")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line(
+        "markers",
+        f"{_MARK}(operator, geometry=None, suite='quick', seed=0, dtype=None): run the test once for each case of "
+        "attnoracle's suite; the test takes the case as its argument `case`",
+    )
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    mark = metafunc.definition.get_closest_marker(_MARK)
+    if mark is None:
+        return
+    if "case" not in metafunc.fixturenames:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: a test marked {_MARK} takes the argument `case`")
+    unknown = sorted(set(mark.kwargs) - set(_KEYWORDS))
+    if mark.args or unknown or "operator" not in mark.kwargs:
+        raise pytest.UsageError(
+            f"{metafunc.definition.nodeid}: expected {_MARK}(operator=…) with keywords of {', '.join(_KEYWORDS)}, "
+            f"got {mark.args or unknown or 'no operator'}"
+        )
+    _interpret()
+    from .errors import OracleError
+    from .testing import cases
+
+    try:
+        found = cases(**mark.kwargs)
+    except OracleError as error:
+        raise pytest.UsageError(f"{metafunc.definition.nodeid}: {error}") from None
+    metafunc.parametrize("case", found, ids=[case.id.partition(":")[2] for case in found])
+
+
+def _interpret() -> None:
+    """On a machine without a GPU Triton is to interpret; that has to be said before anything imports it."""
+    if "TRITON_INTERPRET" in os.environ:
+        return
+    from .device import settle
+    from .errors import Unsupported
+
+    try:
+        settle("auto")
+    except Unsupported as error:
+        raise pytest.UsageError(str(error)) from None

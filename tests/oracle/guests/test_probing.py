@@ -1,0 +1,126 @@
+"""Contracts by probing: what is found, what is left unknown, and that a kernel is held to it."""
+
+import json
+
+import pytest
+
+from attnoracle.optimized.catalogue import IMPLEMENTATIONS
+from attnoracle.oracle.confinement import Confinement
+from attnoracle.oracle.guests import known, probing
+from attnoracle.oracle.guests.contract_file import read
+from attnoracle.oracle.guests.external import default_contract, external
+
+ODD = '''
+import itertools
+import torch
+from users_kernels import mine, base2
+
+calls = itertools.count()
+
+
+def strange(q, kv, indices, *, scale, value_dim):
+    """Base 2, NaN where there is no key, another answer each time, duplicates once, -1 reads the last row."""
+    last = indices.clone()
+    last[:, 1:][(indices[:, 1:, None] == indices[:, None, :-1]).tril().any(-1)] = -1
+    out, lse = mine(q, kv, last, scale=scale, value_dim=value_dim)
+    out[(indices < 0).all(1)] = float("nan")
+    return out * (1 + 1e-2 * (next(calls) % 2)), lse / 0.6931471805599453
+
+
+def falls(q, kv, indices, *, scale, value_dim):
+    if (indices >= len(kv)).any():
+        import ctypes
+        ctypes.string_at(0)
+    return mine(q, kv, indices, scale=scale, value_dim=value_dim)
+'''
+
+
+@pytest.fixture
+def here(monkeypatch):
+    """Probes in this process: the pool has its own tests."""
+
+    def run(pairs, *, device, judge, on_result, **options):
+        assert isinstance(options["confinement"], Confinement)
+        return [judge(case, name, device) for case, name in pairs]
+
+    monkeypatch.setattr(probing, "run", run)
+
+
+def test_what_a_kernel_does_is_proposed_and_what_nobody_asked_is_unknown(here, home):
+    found = probing.propose(known.admit(external("users_kernels:mine", "sparse_mqa")), device="cpu")
+    contract = found.contract
+    assert (contract.probabilities, contract.lse_base, contract.empty_out, contract.empty_lse) == (
+        "fp32",
+        "e",
+        "zero",
+        "-inf",
+    )
+    assert (contract.invalid_index, contract.duplicates, contract.deterministic) == ("ignored", "counted", True)
+    assert found.dtypes == ("bf16", "fp16", "fp32") and len(found.settled) == 8
+    assert found.notes["exp_error"].startswith("unknown") and found.notes["batch_invariant"].startswith(
+        "unknown: no diff"
+    )
+    (home / "found.toml").write_text(found.toml())
+    again = read("found.toml")
+    assert (again.contract, again.limits.dtypes, again.operator) == (contract, found.dtypes, "sparse_mqa")
+
+
+def test_a_strange_kernel_is_described_as_it_is(here, home):
+    (home / "odd_kernels.py").write_text(ODD)
+    found = probing.propose(known.admit(external("odd_kernels:strange", "sparse_mqa")), device="cpu")
+    contract = found.contract
+    assert (contract.lse_base, contract.empty_out, contract.duplicates) == ("2", "nan", "collapsed")
+    assert contract.deterministic is False
+    assert found.notes["probabilities"].startswith("unknown: neither"), "an error of 1 % is excused by no format"
+
+
+def test_a_probe_that_kills_its_process_leaves_the_others(home):
+    (home / "odd_kernels.py").write_text(ODD)
+    found = probing.propose(known.admit(external("odd_kernels:falls", "sparse_mqa")), device="cpu")
+    assert found.contract.lse_base == "e"
+    assert "SIGSEGV" in found.notes["invalid_index"] and found.notes["invalid_index"].startswith("unknown")
+    assert any("SIGSEGV" in problem for problem in found.problems)
+
+
+SHIPPED = ["dense_mha/sdpa-math", "dense_mha/eager", "sparse_mqa/gather", "sparse_mqa/triton", "merge_lse/torch"]
+
+
+@pytest.mark.parametrize("name", SHIPPED)
+def test_probing_never_contradicts_what_a_shipped_implementation_declares(here, home, name):
+    declared = next(one.contract for one in IMPLEMENTATIONS if one.name == name).as_dict()
+    found = probing.proposed(name, default_contract(name.partition("/")[0]), device="cpu")
+    assert len(found.settled) >= 2
+    for field in found.settled:
+        # A promise of nothing is contradicted by nothing; so is one of a precision by a finer one.
+        if declared[field] not in ("undefined", getattr(found.contract, field)):
+            pytest.fail(f"{field}: declares {declared[field]}, found {getattr(found.contract, field)}")
+
+
+def test_a_kernel_is_held_to_the_proposal(attnoracle, here):
+    case = "sparse_mqa:tiny:h4:q3,1:k20,9:top8:bf16:randn:contiguous:-:s0"
+    words = ["--operator", "sparse_mqa", "--case", case, "--device", "cpu", "-j", "1"]
+    code, _, err = attnoracle("check", "--impl", "users_kernels:mine", *words)
+    assert code == 0 and 'probabilities = "fp32"' in err and "unknown, and no probe asks" in err
+    code, out, err = attnoracle("check", "--impl", "users_kernels:scaled", *words)
+    assert code == 1 and "# probabilities: unknown: neither" in err and "an LSE is off" in " ".join(out.split())
+
+
+def test_the_command_writes_the_contract_and_says_what_is_settled(attnoracle, here, home):
+    code, out, err = attnoracle(
+        "contract",
+        "users_kernels:base2",
+        "--operator",
+        "sparse_mqa",
+        "--device",
+        "cpu",
+        "--out",
+        "b.toml",
+        "--json",
+        "-",
+    )
+    assert code == 0 and "fields settled" in err
+    assert read("b.toml").contract.lse_base == "2"
+    fields = {one["name"]: one for one in json.loads(out)["fields"]}
+    assert fields["lse_base"]["settled"] and not fields["scores"]["settled"]
+    code, _, err = attnoracle("contract", "users_kernels:odd", "--operator", "sparse_mqa", "--device", "cpu")
+    assert code == 2 and "cannot be called as sparse_mqa" in err

@@ -1,0 +1,122 @@
+"""The plugin in a pytest of its own: inert until used, ordered ids, failures with their command."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from attnoracle.oracle.case import Case
+from attnoracle.oracle.errors import BadInput, Unsupported
+from attnoracle.oracle.testing import assert_matches_reference, cases
+from attnoracle.reference import merge_lse
+
+KERNEL = """
+import pytest
+from attnoracle.reference import merge_lse
+
+def mine(out_a, lse_a, out_b, lse_b):
+    out, lse = merge_lse(out_a, lse_a, out_b, lse_b)
+    return out.to(out_a.dtype), lse.float()
+
+def wrong(out_a, lse_a, out_b, lse_b):
+    out, lse = mine(out_a, lse_a, out_b, lse_b)
+    return out * 1.01, lse
+"""
+TESTS = """
+import pytest
+from users_merge import mine, wrong
+from attnoracle.oracle.testing import assert_matches_reference
+
+@pytest.mark.differential(operator="merge_lse", geometry="tiny")
+def test_right(case):
+    assert_matches_reference(mine, case=case)
+
+@pytest.mark.differential(operator="merge_lse", geometry="tiny", dtype="fp32")
+def test_wrong(case):
+    assert_matches_reference(wrong, case=case)
+"""
+
+
+def pytest_in(folder, *arguments):
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
+    env.pop("TRITON_INTERPRET", None)
+    words = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "attnoracle.oracle.pytest_plugin"]
+    return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
+
+
+def test_marked_tests_expand_fail_as_the_command_does_and_run_under_xdist(tmp_path):
+    (tmp_path / "users_merge.py").write_text(KERNEL)
+    (tmp_path / "test_users.py").write_text(TESTS)
+    (tmp_path / "reference.py").write_text("raise RuntimeError('this is the reference of the user')\n")
+    told = pytest_in(tmp_path, "-q", "-n", "2", "-rA", "--strict-markers").stdout
+    assert "test_users.py::test_right[tiny:h4:q33:k33:bf16:randn:contiguous:-:s0] " in told.replace("\n", " ")
+    assert "2 failed, 7 passed" in told
+    assert "FAIL  merge_lse/wrong" in told and "  repro      attnoracle repro 'merge_lse:tiny:h8:" in told
+    assert "--impl users_merge:wrong --operator merge_lse" in told
+
+
+def test_it_imports_nothing_of_ours_until_a_test_is_marked(tmp_path):
+    (tmp_path / "test_plain.py").write_text(
+        "import sys\n\n\ndef test_plain():\n"
+        "    found = {n for n in sys.modules if n.startswith('attnoracle.')} - {'attnoracle.oracle'}\n"
+        "    assert found == {'attnoracle.oracle.pytest_plugin'} and 'torch' not in sys.modules\n"
+    )
+    told = pytest_in(tmp_path, "-q")
+    assert told.returncode == 0, told.stdout
+
+
+@pytest.mark.parametrize(
+    ("mark", "words"),
+    [
+        ("operator='merge_lsd'", "nearest: merge_lse"),
+        ("", "no operator"),
+        ("operator='merge_lse', sweet=1", "got ['sweet']"),
+        ("operator='merge_lse', geometry='glm-6'", "nearest: glm-5"),
+    ],
+)
+def test_a_mark_that_cannot_be(tmp_path, mark, words):
+    (tmp_path / "test_users.py").write_text(
+        f"import pytest\n\n\n@pytest.mark.differential({mark})\ndef test_it(case):\n    pass\n"
+    )
+    told = pytest_in(tmp_path, "-q")
+    assert told.returncode != 0 and words in told.stdout + told.stderr
+
+
+def mine(out_a, lse_a, out_b, lse_b):
+    out, lse = merge_lse(out_a, lse_a, out_b, lse_b)
+    return out.to(out_a.dtype), lse.float()
+
+
+@pytest.fixture(autouse=True)
+def interpreted(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+
+
+def test_cases_are_those_of_the_suite_in_order():
+    found = cases("merge_lse", "deepseek-v3.2")
+    assert [case.seed for case in found] == sorted(case.seed for case in found) and len(found) >= 7
+    assert {case.operator for case in found} == {"merge_lse"}
+    with pytest.raises(BadInput, match="no case of suite"):
+        cases("merge_lse", "tiny", dtype="e4m3")
+
+
+def test_the_assertion_returns_verdicts_and_says_what_cannot_be():
+    case = "merge_lse:tiny:h2:q5:k5:bf16:wide:contiguous:-:s0"
+    assert len(assert_matches_reference(mine, case=case)) == 1
+    with pytest.raises(AssertionError, match="FAIL  merge_lse/<lambda>"):
+        assert_matches_reference(lambda **inputs: tuple(2 * x for x in mine(**inputs)), case=Case.parse(case))
+    with pytest.raises(BadInput, match="expected an operator or a case"):
+        assert_matches_reference(mine)
+    with pytest.raises(BadInput, match="but the case is one of merge_lse"):
+        assert_matches_reference(mine, operator="dense_mha", case=case)
+
+
+def test_a_case_that_is_not_supported_skips(tmp_path, monkeypatch):
+    (tmp_path / "c.toml").write_text('[supports]\ndtypes = ["fp16"]\n')
+    case = "merge_lse:tiny:h2:q5:k5:bf16:wide:contiguous:-:s0"
+    with pytest.raises(pytest.skip.Exception, match="takes dtypes fp16"):
+        assert_matches_reference(mine, case=case, contract=tmp_path / "c.toml")
+    monkeypatch.delenv("PYTEST_CURRENT_TEST")
+    with pytest.raises(Unsupported, match="takes dtypes fp16"):
+        assert_matches_reference(mine, case=case, contract=str(tmp_path / "c.toml"))

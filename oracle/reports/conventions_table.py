@@ -1,4 +1,4 @@
-"""The table of conventions in the docs, made from the contracts.
+"""The tables of conventions in the docs, made from the contracts.
 
 python -m attnoracle.oracle.reports.conventions_table            prints it
 python -m attnoracle.oracle.reports.conventions_table --write    renews docs/conventions.md

@@ -23,6 +23,7 @@ from triton.experimental.gluon.language.nvidia.hopper import (
     warpgroup_mma_wait,
 )
 
+from ..latent_rows import require_model
 from ..triton_kernels.checks import check_at_least, check_tensor
 from .names import barrier, copy_async
 from .shared_keys import MOST, shared_keys
@@ -390,6 +391,9 @@ def sparse_mqa(
     value_dim: int,
     lengths: torch.Tensor | None = None,
     sink: torch.Tensor | None = None,
+    cache_format: str = "model",
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Attention of every query over the cache rows its indices name; values are the first 512 columns of the keys.
 
@@ -404,6 +408,7 @@ def sparse_mqa(
     rows are read.
     Raises ValueError for shapes, dtypes, devices or inner strides that do not fit. Never waits for the device.
     """
+    require_model(cache_format, q_scale, k_scale)
     check_inputs(q, kv, indices, value_dim, lengths, sink)
     s, h, _ = q.shape
     out = torch.empty((s, h, value_dim), dtype=q.dtype, device=q.device)
@@ -474,11 +479,15 @@ def sparse_mqa_shared(
     value_dim: int,
     lengths: torch.Tensor | None = None,
     sink: torch.Tensor | None = None,
+    cache_format: str = "model",
+    q_scale: float = 1.0,
+    k_scale: float = 1.0,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """As ``sparse_mqa`` for at most 32 heads: neighbouring queries share a tile and the keys that any of them selected.
 
     An index that a row names twice counts once. Which queries share a tile depends on their places in the batch.
     """
+    require_model(cache_format, q_scale, k_scale)
     check_inputs(q, kv, indices, value_dim, lengths, sink)
     s, h, _ = q.shape
     group = group_of(h)

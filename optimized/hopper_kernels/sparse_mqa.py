@@ -17,6 +17,7 @@ from triton.experimental import gluon
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import mbarrier
 
+from ..latent_rows import require_model
 from ..triton_kernels.checks import check_at_least, check_tensor
 from .names import barrier
 from .shared_keys import MOST, shared_keys
@@ -133,7 +134,7 @@ def sparse_mqa(
     rows are read.
     Raises ValueError for shapes, dtypes, devices or inner strides that do not fit. Never waits for the device.
     """
-    require_model_cache(cache_format, q_scale, k_scale)
+    require_model(cache_format, q_scale, k_scale)
     check_inputs(q, kv, indices, value_dim, lengths, sink)
     s, h, _ = q.shape
     out = torch.empty((s, h, value_dim), dtype=q.dtype, device=q.device)
@@ -167,15 +168,6 @@ def launch(
         q.stride(0) // 8, q.stride(1) // 8, kv.stride(0) // 8, keys.stride(0),
         GROUP=group, HAS_COUNTS=counts is not None, HAS_SINK=sink is not None, num_warps=4,
     )  # fmt: skip
-
-
-def require_model_cache(cache_format: str, q_scale: float, k_scale: float) -> None:
-    """Raise ValueError for a quantised cache, which ``sparse_mqa/triton`` takes."""
-    if cache_format != "model" or q_scale != 1.0 or k_scale != 1.0:
-        raise ValueError(
-            f"cache_format: expected model with scales of 1, got {cache_format} with {q_scale} and {k_scale}; "
-            "sparse_mqa/triton takes quantised caches"
-        )
 
 
 def check_inputs(
@@ -221,7 +213,7 @@ def sparse_mqa_shared(
 
     An index that a row names twice counts once. Which queries share a tile depends on their places in the batch.
     """
-    require_model_cache(cache_format, q_scale, k_scale)
+    require_model(cache_format, q_scale, k_scale)
     check_inputs(q, kv, indices, value_dim, lengths, sink)
     s, h, _ = q.shape
     group = group_of(h)

@@ -13,6 +13,7 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .bench import bench
 from .bisect import app as bisect
 from .capture import capture
 from .check import check
@@ -53,6 +54,7 @@ app.command()(contract)
 app.command()(report)
 app.command()(history)
 app.command()(route)
+app.command()(bench)
 app.command()(graphs)
 app.add_typer(bisect)
 app.command()(compare)

@@ -21,7 +21,7 @@ from .calling import called
 from .case import Case
 from .config import load
 from .globals import GlobalState
-from .inputs import make
+from .inputs import Inputs, make
 from .memory import guarded_allocations
 from .operators import Operator, operator
 from .verdict import Finding
@@ -48,8 +48,7 @@ def sequence(case: Case, implementation: Implementation, device: str) -> list[Fi
         with guarded_allocations("stale"):
             first = called(implementation, where, arguments)
             kept = [] if op.writes else [t.clone() for t in first]
-            for other in _others(case):
-                changed = _overwritten(arguments, make(other, geometry, device).kwargs())
+            for other, changed in later_calls(case, inputs, device):
                 outputs = called(implementation, where, changed)
                 if op.writes:  # the caches it wrote to, judged beside what they were before
                     outputs = tuple(changed[name] for name in op.writes)
@@ -59,6 +58,13 @@ def sequence(case: Case, implementation: Implementation, device: str) -> list[Fi
     finally:
         state.restore()
     return [Finding("sequence", f"a later call changed the first answer's {name}", True) for name in spoilt] + found
+
+
+def later_calls(case: Case, inputs: Inputs, device: str) -> Iterator[tuple[Case, dict[str, Any]]]:
+    """The later calls with their keywords, each laid into the memory of ``inputs`` when it is asked for."""
+    arguments = inputs.kwargs()
+    for other in _others(case):
+        yield other, _overwritten(arguments, make(other, load(case.geometry), device).kwargs())
 
 
 def _others(case: Case) -> Iterator[Case]:

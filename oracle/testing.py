@@ -32,7 +32,7 @@ from .errors import BadInput, Unsupported, unknown
 from .guests import contract_file
 from .guests.contract_file import Limits
 from .guests.external import default_contract, refused_by
-from .guests.fit import Fitted, fit
+from .guests.fit import Fitted, fit, refusal
 from .operators import operator as operator_named
 from .reports.summary import Summary
 from .reports.table import closing, print_block
@@ -158,10 +158,7 @@ def _implementation(
         held = contract or default_contract(operator)
 
     def supports(facts: Facts) -> str | None:
-        lacking = [parameter for option, parameter in fitted.refused.items() if option in facts["options"]]
-        if lacking:
-            return f"it has no parameter {lacking[0]}"
-        return limits.refusal(facts) or refused_by(held, facts)
+        return refusal(fitted, facts) or limits.refusal(facts) or refused_by(held, facts)
 
     origin = _origin(fn, operator, fitted, path)
     return Implementation(f"{operator}/{name}", held, supports, lambda: fitted.function, origin=origin)

@@ -26,7 +26,8 @@ SOURCES = [path for package in PACKAGES for path in sorted((ROOT / package).rglo
 HEAVY = {"triton", "flashinfer", "transformers", "matplotlib", "hypothesis"}
 #: Which modules are not light: Triton kernels, what calls FlashInfer, and the strategies, which need Hypothesis.
 NOT_LIGHT = re.compile(
-    r"optimized/triton_kernels/(?!__init__|checks|launch|padding)\w+\.py|oracle/strategies\.py"
+    r"optimized/hopper_kernels/(?!__init__)\w+\.py"
+    r"|optimized/triton_kernels/(?!__init__|checks|launch|padding)\w+\.py|oracle/strategies\.py"
     r"|optimized/flashinfer_kernels/(ragged|mla|merge|select)\.py"
 )
 

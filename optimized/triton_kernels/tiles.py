@@ -20,7 +20,7 @@ def locate_tile(cu_q_ptr, cu_k_ptr, tile, b, s, BLOCK: tl.constexpr):
     at or beyond cu_q[b] form a last request without keys, so that every output row is written.
     Returns request, first row in the request, start and count of its queries, start and count of its keys.
     """
-    low = tl.zeros([], tl.int32)
+    low = tile * 0  # a scalar for Triton and Gluon alike
     high = b
     while low < high:
         middle = (low + high + 1) // 2

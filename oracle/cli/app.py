@@ -13,12 +13,14 @@ from ..environment import version
 from ..errors import OracleError
 from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
+from .bench import bench
 from .bisect import app as bisect
 from .bringup import bringup
 from .capture import capture
 from .check import check
 from .compare import compare
 from .contract import contract
+from .diagnose import diagnose
 from .doctor import doctor
 from .engine import engine
 from .graphs import graphs
@@ -45,6 +47,7 @@ app = typer.Typer(
 app.command()(check)
 app.command()(repro)
 app.command()(shrink)
+app.command()(diagnose)
 app.command()(audit)
 app.command()(replay)
 app.command()(doctor)
@@ -52,6 +55,7 @@ app.command()(contract)
 app.command()(report)
 app.command()(history)
 app.command()(route)
+app.command()(bench)
 app.command()(graphs)
 app.add_typer(bisect)
 app.command()(compare)

@@ -24,6 +24,9 @@ LayerName = Annotated[
 MetadataName = Annotated[
     str, typer.Option("--metadata", metavar="MODULE:FUNCTION", help="Gives the step's metadata for a layer.")
 ]
+ShapeName = Annotated[
+    str, typer.Option("--shape", metavar="MODULE:OBJECT", help="A Shape: where the layer keeps what is watched.")
+]
 Folder = Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where captured calls go.")]
 RulesName = Annotated[str, typer.Option("--rules", metavar="NAME", help="Rules that the layers are held to.")]
 Deploy = Annotated[
@@ -38,8 +41,9 @@ Judge = Annotated[bool, typer.Option("--judge", help="Judge saved calls against 
 def capture(
     context: typer.Context,
     target: Target = None,
-    layer: LayerName = "vllm.model_executor.layers.attention.mla_attention:MLAAttention",
+    layer: LayerName = "vllm.model_executor.layers.mla:MultiHeadLatentAttentionWrapper",
     metadata: MetadataName = "attnoracle.oracle.engines.vllm_live:metadata",
+    shape: ShapeName = "attnoracle.oracle.engines.shape:VLLM",
     out: Folder = "captured",
     rules: RulesName = "vllm-0.33",
     deployment: Deploy = None,
@@ -65,7 +69,7 @@ def capture(
         summary, lists = capture_report.judged([Path(name) for name in target])
     else:
         limits = {"cases": cases, "queries": queries, "bytes": megabytes * 2**20}
-        summary, lists = _watch(target, layer, metadata, Path(out), rules, deployment, limits)
+        summary, lists = _watch(target, (layer, metadata, shape), Path(out), rules, deployment, limits)
     summary["seconds"] = time.monotonic() - started
     if json is not None:
         command = ["attnoracle", *context.obj]
@@ -75,7 +79,7 @@ def capture(
 
 
 def _watch(
-    target: list[str], layer: str, metadata: str, folder: Path, rules: str, deployment: str | None, limits: Any
+    target: list[str], names: tuple[str, str, str], folder: Path, rules: str, deployment: str | None, limits: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     from ..engines.attach import named, run_script, watched
     from ..engines.deployments import read_deployment
@@ -89,10 +93,10 @@ def _watch(
     # The script's own folder may hold the layer.
     sys.path.insert(0, str(script.absolute().parent))
     try:
-        kind, source = named(layer), named(metadata)
+        kind, source, shape = map(named, names)
         folder.mkdir(parents=True, exist_ok=True)
         facts = read_deployment(Path(deployment))
-        watch = Watch(load_rules(rules), facts, source, folder=folder, limits=Limits(**limits))
+        watch = Watch(load_rules(rules), facts, source, shape=shape, folder=folder, limits=Limits(**limits))
         with watched(kind, watch), contextlib.redirect_stdout(sys.stderr):
             run_script(script, target[1:])
     finally:

@@ -15,7 +15,8 @@ from ..history import add as add_to_history
 from ..history import check_target as check_history
 from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
-from . import guests, options
+from ..reports.summary import FAULT
+from . import causes, guests, options
 from .judging import Documents, judge
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
@@ -43,6 +44,8 @@ def check(
     seed: options.Seed = 0,
     json: options.Json = None,
     junit: options.JUnit = None,
+    bundle: options.BundleFolder = None,
+    diagnose: options.Diagnose = False,
     markdown: options.Markdown = None,
     html: options.Html = None,
     known: options.KnownFile = None,
@@ -54,6 +57,7 @@ def check(
     if memory is not None and not isolate:
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
     limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
+    bundles = causes.check_folder(bundle)
     documents = Documents(json, junit, markdown, html)
     ledger = read_ledger(known) if known else ()
     if history:
@@ -84,6 +88,12 @@ def check(
     from ..reports.table import report
 
     report(console(stderr=documents.owns_stdout), verdicts, summary, failures_only=quiet)
+    if summary.exit_code == FAULT and (bundles or diagnose):
+        screen = console(stderr=documents.owns_stdout)
+        if bundles:
+            causes.bundle(screen, bundles, verdicts, where)
+        if diagnose:
+            causes.diagnose(screen, verdicts, where)
     raise typer.Exit(summary.exit_code)
 
 

@@ -61,6 +61,11 @@ Resume = Annotated[
 Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the suite.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is stdout.")]
 JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML; - is stdout.")]
+BundleFolder = Annotated[
+    str | None,
+    typer.Option("--bundle", metavar="DIR", help="Shrink each kind of failure and write a bundle of it there."),
+]
+Diagnose = Annotated[bool, typer.Option("--diagnose", help="Say why it failed, once for each kind of failure.")]
 Markdown = Annotated[
     str | None, typer.Option("--markdown", metavar="FILE", help="Write Markdown for GitHub; - is stdout.")
 ]

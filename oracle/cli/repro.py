@@ -42,7 +42,10 @@ def repro(
     documents = Documents(json)
     command = ["attnoracle", *context.obj]
     if is_bundle(case):
-        raise typer.Exit(_bundle(Path(case), implementation or (), settle(device), documents, command))
+        where = settle(device)
+        brought = guests.Brought.of(impl, operator, contract, adapter)
+        brought_names = [one.name for one in (guests.with_contracts(brought.admitted(), where) if brought else ())]
+        raise typer.Exit(_bundle(Path(case), [*(implementation or ()), *brought_names], where, documents, command))
     guests.geometries(geometry)
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     brought = guests.Brought.of(impl, operator or [cases[0].operator], contract, adapter)

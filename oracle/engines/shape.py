@@ -1,4 +1,4 @@
-"""The names under which a live sparse-MLA layer keeps what is watched: vLLM's, unless told otherwise.
+"""The names under which a live sparse-MLA layer keeps what is watched; ``VLLM`` has those of vLLM.
 
 A layer is any object (a ``torch.nn.Module`` as a rule) with these attributes; dots reach into attributes::
 
@@ -36,6 +36,19 @@ class Shape:
     mha: str = "impl.forward_mha"
     scale: str = "scale"
     rank: str = "kv_lora_rank"
+    shares: str = ""
+    """True in layers that have an indexer and reuse an earlier selection all the same; empty: there are none."""
+
+
+#: vLLM 0.33.0 ``MultiHeadLatentAttentionWrapper``: it calls the indexer, its ``mla_attn`` attends.
+VLLM = Shape(
+    name="mla_attn.layer_name",
+    buffer="mla_attn.impl.topk_indices_buffer",
+    mqa="mla_attn.impl.forward_mqa",
+    mha="mla_attn.impl.forward_mha",
+    scale="mla_attn.scale",
+    shares="skip_topk",
+)
 
 
 def reach(thing: Any, path: str) -> Any:

@@ -6,8 +6,8 @@ from typing import Any
 
 
 def metadata(layer: Any) -> Any:
-    """Metadata of the layer's attention group in this step; None in a profile run."""
+    """Metadata of the attention group of a layer with ``mla_attn``, in this step; None in a profile run."""
     import importlib
 
     of_step = importlib.import_module("vllm.forward_context").get_forward_context().attn_metadata
-    return of_step.get(layer.layer_name) if isinstance(of_step, dict) else of_step
+    return of_step.get(layer.mla_attn.layer_name) if isinstance(of_step, dict) else of_step

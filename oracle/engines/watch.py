@@ -93,7 +93,8 @@ class Watch:
         shape = self.shape
         for path in (shape.name, shape.buffer, shape.mqa, shape.scale, shape.rank):
             need(layer, path)
-        kind: LayerKind = "full" if reach(layer, shape.indexer) is not None else "shared"
+        shares = bool(shape.shares and reach(layer, shape.shares))
+        kind: LayerKind = "full" if reach(layer, shape.indexer) is not None and not shares else "shared"
         watched = _Watched(layer, len(self._layers), kind)
         if kind == "full":
             self._wrap(watched, shape.indexer, self._index)

@@ -15,7 +15,7 @@ from ..operators import OPERATORS
 from ..operators import operator as find_operator
 from . import contract_file
 from .contract_file import Limits
-from .fit import Fitted, fit
+from .fit import Fitted, fit, refusal
 from .target import resolve
 
 
@@ -52,10 +52,7 @@ class External:
         return shlex.join(words)
 
     def _supports(self, facts: Facts) -> str | None:
-        for option, parameter in self.fitted().refused.items():
-            if option in facts["options"]:
-                return f"it has no parameter {parameter}"
-        return self.limits.refusal(facts) or refused_by(self.contract, facts)
+        return refusal(self.fitted(), facts) or self.limits.refusal(facts) or refused_by(self.contract, facts)
 
     def _load(self) -> Callable[..., tuple[Any, ...]]:
         return self.fitted().function

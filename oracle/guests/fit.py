@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from typing import Any
@@ -16,7 +16,16 @@ from .adapters import ADAPTERS, Adapter, Kernel
 from .target import resolve
 
 #: Option of a case -> keyword of the reference without which a kernel cannot run it.
-_OPTIONAL = {"sink": "sink", "lengths": "lengths", "noncausal": "causal"}
+_OPTIONAL = {
+    "sink": "sink",
+    "lengths": "lengths",
+    "noncausal": "causal",
+    "ds-mla": "cache_format",
+    "q-scale": "q_scale",
+    "compressed": "max_seqlen_k",
+}
+#: What a sparse MQA kernel of any adapter lacks: caches of another format than the queries'.
+_FORMATS = {"ds-mla": "cache_format"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +37,16 @@ class Fitted:
     """Name or target of the adapter; empty: the kernel has the reference's keywords."""
     refused: dict[str, str] = field(default_factory=dict)
     """Option of a case -> parameter that the kernel lacks for it."""
+
+
+def refusal(fitted: Fitted, facts: Mapping[str, Any]) -> str | None:
+    """Why the parameters of a kernel stand against a case, or None."""
+    options = [
+        *facts["options"],
+        *(["ds-mla"] if facts["operator"] == "sparse_mqa" and facts["dtype"] == "e4m3" else []),
+    ]
+    lacking = [parameter for option, parameter in fitted.refused.items() if option in options]
+    return f"it has no parameter {lacking[0]}" if lacking else None
 
 
 def parameters(kernel: Kernel) -> frozenset[str] | None:
@@ -60,8 +79,9 @@ def fit(kernel: Any, operator: str, adapter: str = "", *, what: str = "the imple
         return _through(_named(adapter, operator), kernel, takes)
     required = _positional(kernel)
     known = takes is None or required <= set(wanted)
-    # What an option of a case brings may be missing, and value_dim follows from the shapes of nothing else.
-    needed = {name for name in wanted if name not in (*_OPTIONAL.values(), "value_dim")}
+    # What an option of a case brings may be missing; value_dim may be what the kernel is made for.
+    empty = inspect.Parameter.empty
+    needed = {name for name, one in wanted.items() if one.default is empty and name != "value_dim"}
     if known and (takes is None or needed <= takes):
         return Fitted(
             _tuple(kernel, None if takes is None else takes & set(wanted)), "", _lacks(takes, _OPTIONAL, wanted)
@@ -77,6 +97,7 @@ def _through(adapter: Adapter, kernel: Kernel, takes: frozenset[str] | None) -> 
     if missing:
         raise BadInput(f"adapter {adapter.name}: expected {adapter.signature}; the kernel has no {', '.join(missing)}")
     refused = {option: name for option, name in adapter.optional.items() if takes is not None and name not in takes}
+    refused |= _FORMATS if adapter.operator == "sparse_mqa" else {}
     return Fitted(_tuple(adapter.wrap(kernel, takes)), adapter.name, refused)
 
 

@@ -23,15 +23,19 @@ INDEX_PATTERNS: dict[str, str] = {
     "duplicates": "keys drawn with replacement from few, each counting every time",
     "prefix": "the first keys, ascending",
     "window": "the last visible keys, ascending",
+    "overlapping": "runs of 64 queries share three keys in four, drawn from what the first of them sees",
 }
 MASK_PATTERNS: dict[str, str] = {
     "causal-random": "top-k distinct keys of the causal prefix",
     "dense-mask": "every bit set, above the diagonal as well: causality is the kernel's to apply",
     "prefix": "the first top-k keys",
     "window": "the last top-k visible keys",
+    "overlapping": "runs of 64 queries share three keys in four of their top-k",
     "blocks": "whole tiles of 64 and 128 keys empty, half the bits of the others set",
 }
 _INT_MAX = 2**31 - 1
+#: Queries in a row that share most of their keys under ``overlapping``, and how many in four they share.
+_RUN, _SHARED = 64, 3
 _ALL = 0xFFFFFFFF
 
 
@@ -48,11 +52,24 @@ def positions(pattern: str, seed: int, slots: int, q: Tokens, visible: Tensor) -
         few = (seen.clamp(max=max(2, slots // 2)),)
         drawn = rng.integers(stream, few[0], q.name[:, None], q.position[:, None], slot)
         return torch.where(seen > 0, seen - 1 - drawn, -1)
+    if pattern == "overlapping":
+        return _overlapping(seed, slots, q, visible)
     half = slots if pattern == "causal-random" else (slots + 1) // 2
     chosen = _with_edges(rng.distinct(stream, half, visible, q.name, q.position), visible)
     chosen = torch.nn.functional.pad(chosen, (0, slots - half), value=-1)
     order = _order(pattern, rng.key(seed, "slots"), chosen, q)
     return torch.gather(chosen, 1, order)
+
+
+def _overlapping(seed: int, slots: int, q: Tokens, visible: Tensor) -> Tensor:
+    """Each slot draws from one stratum of what the first query of the run sees, so that no key comes twice."""
+    start = q.position - q.position % _RUN
+    first = (visible - (q.position - start)).clamp(min=0)
+    own = rng.distinct(rng.key(seed, "own"), slots, first, q.name, q.position)
+    common = rng.distinct(rng.key(seed, "run"), slots, first, q.name, start)
+    slot = torch.arange(slots, device=visible.device)
+    shares = rng.integers(rng.key(seed, "shares"), 4, q.name[:, None], q.position[:, None], slot) < _SHARED
+    return torch.where(shares, common, own)
 
 
 def _with_edges(chosen: Tensor, visible: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...optimized.contract import Contract
+from ...optimized.contract import Contract, Format
 from ...reference.chunks import cut
 from ...reference.paged_indexer_scores import ends, keys_of
 from ..verdict import Worst
@@ -126,6 +126,35 @@ def judge(observed: Tensor, contract: Contract, blocks: Iterable[Block]) -> Judg
     survivors: dict[str, bool] = {}
     columns = torch.arange(observed.shape[1], device=observed.device)
     worst: Worst | None = None
+    for part in _parts(blocks, contract, output, columns):
+        _power(survivors, *part.power)
+        here, expected, limit = part.rows, part.expected, part.limit
+        seen = observed[here].to(torch.float64)
+        strange[here] = mask_mismatch(seen, expected)
+        finite = torch.isfinite(seen) & torch.isfinite(expected)
+        error = torch.where(finite, (seen - expected).abs(), 0.0)
+        bad[here] = error > limit
+        worst = _worse(worst, here, error / limit, seen, expected, limit)
+    _conclude(result, worst, strange, bad)
+    result.survivors = tuple(sorted(name for name, died in survivors.items() if not died))
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """Some rows of the answer, fp64."""
+
+    rows: slice
+    expected: Tensor
+    """[x,t] the exact scores, -inf outside the windows."""
+    limit: Tensor
+    """[x,t] their budget."""
+    power: tuple[Any, ...]
+    """What ``_power`` takes behind its first argument."""
+
+
+def _parts(blocks: Iterable[Block], contract: Contract, output: Format, columns: Tensor) -> Iterator[_Part]:
+    """Exact scores and budgets, rows by rows, over ``columns`` of the answer."""
     for block in blocks:
         keys, scale = _wide(block.k), block.k_scale.to(torch.float64)
         if not len(keys):  # a key that nobody sees, so that there is a column to look up
@@ -146,22 +175,22 @@ def judge(observed: Tensor, contract: Contract, blocks: Iterable[Block]) -> Judg
             limit = (limit + accumulated(queries.shape[1], "fp32") * heads) * factor.abs()
             limit = limit + half_ulp(expected.abs() + limit, output)
             forgotten = None if block.q_scale is None else torch.einsum("si,sit->st", given, products) * factor
-            _power(survivors, expected, limit, inside, products, w, factor, forgotten)
-
-            here = slice(block.rows.start + rows.start, block.rows.start + rows.stop)
+            power = (expected, limit, inside, products, w, factor, forgotten)
             at = (first + columns).clamp(0, len(keys) - 1)
             shown = (columns >= low) & (columns < high) & (first + columns < len(block.k))
-            expected = torch.where(shown, expected.gather(1, at), -torch.inf)
-            limit = limit.gather(1, at)
-            seen = observed[here].to(torch.float64)
-            strange[here] = mask_mismatch(seen, expected)
-            finite = torch.isfinite(seen) & torch.isfinite(expected)
-            error = torch.where(finite, (seen - expected).abs(), 0.0)
-            bad[here] = error > limit
-            worst = _worse(worst, here, error / limit, seen, expected, limit)
-    _conclude(result, worst, strange, bad)
-    result.survivors = tuple(sorted(name for name, died in survivors.items() if not died))
-    return result
+            here = slice(block.rows.start + rows.start, block.rows.start + rows.stop)
+            yield _Part(here, torch.where(shown, expected.gather(1, at), -torch.inf), limit.gather(1, at), power)
+
+
+def expectation(contract: Contract, blocks: Iterable[Block], shape: tuple[int, ...]) -> tuple[Tensor, Tensor]:
+    """Exact scores and their budget, fp64 [s,t], all at once: for small cases."""
+    exact = torch.full(shape, -torch.inf, dtype=torch.float64)
+    allowed = torch.ones(shape, dtype=torch.float64)
+    made = list(blocks)
+    columns = torch.arange(shape[1], device=made[0].q.device if made else None)
+    for part in _parts(made, contract, contract.output or "fp32", columns):
+        exact[part.rows], allowed[part.rows] = part.expected.cpu(), part.limit.cpu()
+    return exact, allowed
 
 
 def _wide(values: Tensor) -> Tensor:

@@ -32,10 +32,29 @@ def judge(
     An implementation that works in base 2 reads the numbers it is given as base-2 logarithms, and is judged as such.
     """
     result = Judgement()
-    unit = LN2 if contract.lse_base == "2" else 1.0
+    sides = {"out_a": out_a, "lse_a": lse_a, "out_b": out_b, "lse_b": lse_b}
+    expected, limit, expected_lse, limit_lse, wide = expectation(contract, **sides)
+    promised = _promised(contract, lse_a, lse_b)
+    seen = torch.where(promised[..., None], out.to(torch.float64), expected)
+    _compare(result, "out", "element", seen, expected, limit)
+    told = torch.where(promised, lse.double() * _unit(contract), expected_lse)
+    _compare(result, "lse", "lse", told, expected_lse, limit_lse)
+    result.survivors = _survivors(expected, limit, wide)
+    return result
+
+
+def _unit(contract: Contract) -> float:
+    """Natural log units of one unit of an LSE."""
+    return LN2 if contract.lse_base == "2" else 1.0
+
+
+def expectation(
+    contract: Contract, *, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor
+) -> tuple[Tensor, Tensor, Tensor, Tensor, list[Tensor]]:
+    """Exact out and its budget [s,h,v], exact LSE and its budget [s,h], and the inputs, all fp64, natural log."""
+    unit = _unit(contract)
     wide = [out_a.double(), lse_a.double() * unit, out_b.double(), lse_b.double() * unit]
     expected, expected_lse = merge_lse(*wide)
-    promised = _promised(contract, lse_a, lse_b)
     weights = [torch.where(torch.isfinite(side), (side - expected_lse).exp(), 0.0) for side in (wide[1], wide[3])]
     sizes = sum(
         (w[..., None] * torch.nan_to_num(side).abs() for w, side in zip(weights, (wide[0], wide[2]), strict=True)),
@@ -46,15 +65,11 @@ def judge(
     # A weight may be taken relative to the merged LSE, which is rounded relative to its own size.
     finite_lse = torch.where(torch.isfinite(expected_lse), expected_lse.abs(), 0.0)
     relative = contract.exp_error + u32 * (ROUNDINGS + distance + finite_lse)
-    output = contract.output or format_of(out.dtype)
+    output = contract.output or format_of(out_a.dtype)
     limit = 2.0 * relative[..., None] * sizes
     limit = limit + half_ulp(expected.abs() + limit, output)
     limit_lse = contract.exp_error + u32 * (ROUNDINGS + 2.0 * finite_lse + distance)
-    seen = torch.where(promised[..., None], out.to(torch.float64), expected)
-    _compare(result, "out", "element", seen, expected, limit)
-    _compare(result, "lse", "lse", torch.where(promised, lse.double() * unit, expected_lse), expected_lse, limit_lse)
-    result.survivors = _survivors(expected, limit, wide)
-    return result
+    return expected, limit, expected_lse, limit_lse, wide
 
 
 def _promised(contract: Contract, lse_a: Tensor, lse_b: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ from .plain import duration, line, plural
 _SHORT = {
     "structure": "strc", "memory": "mem", "rerun": "rer", "element": "elem", "row": "row", "query": "qry",
     "head": "head", "column": "col", "global": "glob", "bias": "bias", "lse": "lse", "topk": "topk",
-    "sequence": "seq", "error": "err",
+    "exact": "exac", "sequence": "seq", "error": "err",
 }  # fmt: skip
 
 

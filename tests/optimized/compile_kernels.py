@@ -14,7 +14,13 @@ import torch
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
+from triton.experimental.gluon._runtime import GluonASTSource
 
+from attnoracle.optimized.hopper_kernels import indexer_scores as hopper_indexer
+from attnoracle.optimized.hopper_kernels import sparse_mqa as hopper_sparse
+from attnoracle.optimized.hopper_kernels import topk_select as hopper_topk
+from attnoracle.optimized.hopper_kernels.dense_mha import dense_mha as hopper_dense
+from attnoracle.optimized.hopper_kernels.masked_mha import masked_mha as hopper_masked
 from attnoracle.optimized.triton_kernels import launch
 from attnoracle.optimized.triton_kernels.build_mask import build_mask
 from attnoracle.optimized.triton_kernels.convert_indices import convert_indices
@@ -44,13 +50,16 @@ def compile_launch(kernel: Any, *args: Any, num_warps: int, num_stages: int = 3,
             signature[name], constants[name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name], aligned[(position,)] = TYPES[value.dtype], [["tt.divisibility", 16]]
+        elif hasattr(value, "block_shape"):
+            signature[name] = f"tensordesc<{TYPES[value.base.dtype][1:]}{list(value.block_shape)},{value.layout!r}>"
         elif isinstance(value, float):
             signature[name] = "fp32"
         else:
             signature[name] = "i32" if abs(value) < 2**31 else "i64"
             if value % 16 == 0:
                 aligned[(position,)] = [["tt.divisibility", 16]]
-    source = ASTSource(kernel, {name: signature[name] for name in kernel.arg_names}, constants, aligned)
+    form = GluonASTSource if kernel.is_gluon() else ASTSource
+    source = form(kernel, {name: signature[name] for name in kernel.arg_names}, constants, aligned)
     binary = triton.compile(
         source, target=GPUTarget("cuda", 90, 32), options={"num_warps": num_warps, "num_stages": num_stages}
     )
@@ -119,8 +128,30 @@ def layouts(dtype: torch.dtype) -> None:
     build_mask(indices, cu, starts, starts, rows=128, words=64, key_starts=starts)
 
 
+def hopper() -> None:
+    """The kernels for Hopper alone, at the dims they take."""
+    bf16, fp32, int32 = torch.bfloat16, torch.float32, torch.int32
+    cu = numbers(int32, 3)
+    for d, v in ((192, 128), (256, 256)):
+        q, k, v = numbers(bf16, 256, 2, d), numbers(bf16, 256, 2, d), numbers(bf16, 256, 2, v)
+        hopper_dense(q, k, v, cu, cu, scale=0.1)
+        hopper_masked(q, k, v, numbers(int32, 2, 256, 8), cu, cu, scale=0.1)
+    kv, indices = numbers(bf16, 9, 576), numbers(int32, 16, 2048)
+    hopper_sparse.sparse_mqa(numbers(bf16, 16, 128, 576), kv, indices, scale=0.1, value_dim=512)
+    hopper_sparse.sparse_mqa_shared(numbers(bf16, 16, 8, 576), kv, indices, scale=0.1, value_dim=512)
+    rows = numbers(int32, 64)
+    e4m3 = numbers(torch.uint8, 64, 64, 128).view(torch.float8_e4m3fn)
+    hopper_indexer.indexer_scores(e4m3, e4m3[:, 0].contiguous(), numbers(fp32, 64), numbers(fp32, 64, 64), rows, rows)
+    hopper_topk.topk_select(numbers(fp32, 64, 32768), rows, rows, k=2048)
+
+
 if __name__ == "__main__":
     launch.room = lambda device: launch.room_of((9, 0))
     interface = triton.runtime.jit.KernelInterface
     interface.__getitem__ = lambda kernel, grid: lambda *args, **options: compile_launch(kernel, *args, **options)
-    main(getattr(torch, sys.argv[1]))
+    hopper_topk.processors = lambda device: 132
+    torch.Tensor.data_ptr = lambda tensor: 0  # memory on a CPU is aligned as it falls
+    if sys.argv[1] == "hopper":
+        hopper()
+    else:
+        main(getattr(torch, sys.argv[1]))

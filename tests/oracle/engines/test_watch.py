@@ -6,7 +6,7 @@ import importlib.util
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ import torch
 
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.engines.captured import judge, load
-from attnoracle.oracle.engines.shape import Shape
+from attnoracle.oracle.engines.shape import VLLM, Shape
 from attnoracle.oracle.engines.watch import MARK, Limits, Watch
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.replay.scene_rig import DEPLOYMENT, scaled_rules
@@ -118,6 +118,20 @@ def test_files_are_bounded(engine: ModuleType, tmp_path: Path) -> None:
     assert call.inputs["scale"] == engine.SCALE
 
 
+def test_a_wrapper_with_a_shape_of_its_own(engine: ModuleType) -> None:
+    """As in vLLM: the wrapper calls the indexer, what is under it attends; a layer may share although it has one."""
+    buffer = torch.zeros(64, engine.TOPK, dtype=torch.int32)
+    inner = engine.EngineLayer("layers.0", buffer)
+    inner.impl.topk_indices_buffer = buffer
+    wrapper = SimpleNamespace(mla_attn=inner, indexer=inner.indexer, skip_topk=False, kv_lora_rank=engine.LATENT)
+    model = Model(engine, None)
+    model.watch.detach()
+    model.watch.shape = VLLM
+    model.watch.attach(wrapper)
+    model.watch.attach(SimpleNamespace(**{**vars(wrapper), "skip_topk": True}))
+    assert [one.kind for one in model.watch._layers] == ["full", "shared"]
+
+
 def test_a_layer_of_another_shape_is_refused(engine: ModuleType) -> None:
     with pytest.raises(BadInput, match="expected an attribute layer_name"):
         Watch(None, None, lambda layer: None).attach(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
@@ -143,7 +157,9 @@ if __name__ == "__main__":
 @pytest.fixture
 def script(tmp_path: Path) -> Iterator[Path]:
     text = Path(__file__).with_name("engine_layer.py").read_text()
-    (tmp_path / "engine_layer.py").write_text(text + "\n\ndef now(layer):\n    return STEP\n")
+    more = "\n\ndef now(layer):\n    return STEP\n\n\n"
+    more += "from attnoracle.oracle.engines.shape import Shape\n\nSHAPE = Shape()\n"
+    (tmp_path / "engine_layer.py").write_text(text + more)
     (tmp_path / "run.py").write_text(SCRIPT.format(error=0.0))
     facts = "\n".join(f"{name} = {json.dumps(value)}" for name, value in FACTS.items())
     (tmp_path / "deployment.toml").write_text(facts)
@@ -156,7 +172,7 @@ def script(tmp_path: Path) -> Iterator[Path]:
 def test_the_command(script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     folder = script.parent
-    names = ["--layer", "engine_layer:EngineLayer", "--metadata", "engine_layer:now"]
+    names = ["--layer", "engine_layer:EngineLayer", "--metadata", "engine_layer:now", "--shape", "engine_layer:SHAPE"]
     facts = ["--deployment", str(folder / "deployment.toml"), "--out", str(folder / "calls")]
     assert main(["capture", *names, *facts, "--json", "-", str(script)]) == 0
     captured = capsys.readouterr()

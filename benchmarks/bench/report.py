@@ -1,0 +1,112 @@
+"""What people read of a run, and its CSV."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from itertools import groupby
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ...oracle.case import Case
+from ...oracle.reports.plain import line, plural
+from ...oracle.routes.grammar import length_text
+from .ceilings import Ceilings
+from .crossover import Row
+from .measure import Result
+from .ratios import is_ours
+
+_CSV = (
+    "case", "operator", "geometry", "heads", "queries", "keys", "topk", "dtype", "pattern", "implementation", "status",
+    "median_ms", "low_ms", "high_ms", "calls", "tflops", "tbytes_per_second", "prepare_seconds", "reason",
+)  # fmt: skip
+
+
+def print_report(console: Console, results: Sequence[Result], ceilings: Ceilings, *, measured_on: str) -> None:
+    """One block a shape: medians with spread, rates, and each against the fastest that is not ours."""
+    products = ", ".join(f"{name} product {rate / 1e12:.3g} TFLOP/s" for name, rate in ceilings.product_flops.items())
+    console.print(Text(measured_on, "bold"))
+    console.print(f"ceilings of this run: copy {ceilings.copy_bytes / 1e12:.3g} TB/s; {products}")
+    for case, shape in groupby(results, key=lambda result: result.case):
+        console.print()
+        console.print(Text(title(case), "bold"))
+        _print_shape(console, list(shape))
+
+
+def title(case: Case) -> str:
+    """A shape in words."""
+    parts = [f"{case.operator} {case.geometry}", plural(case.heads, "head"), f"{length_text(case.queries)} queries"]
+    parts.append(f"{length_text(case.keys)} keys")
+    if len(case.q_lens) > 1:
+        parts.append(f"{len(case.q_lens)} requests")
+    if case.topk:
+        parts.append(f"top-{case.topk}")
+    return ", ".join([*parts, case.dtype, *case.options])
+
+
+def _print_shape(console: Console, results: Sequence[Result]) -> None:
+    peers = [r.timing.median for r in results if r.timing is not None and not is_ours(r.implementation)]
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("implementation", no_wrap=True)
+    for heading in ("median", "spread", "TFLOP/s", "TB/s", "x best peer"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for result in results:
+        if result.timing is None:
+            continue
+        backend = result.implementation.partition("/")[2]
+        ratio = f"{min(peers) / result.timing.median:.2f}" if peers else "-"
+        table.add_row(
+            Text(line(backend), "bold" if is_ours(result.implementation) else ""),
+            milliseconds(result.timing.median),
+            f"{100 * result.timing.spread:.1f}%",
+            "-" if result.flops is None else f"{result.flops / 1e12:.3g}",
+            "-" if result.bytes is None else f"{result.bytes / 1e12:.3g}",
+            ratio,
+        )
+    if table.rows:
+        console.print(table)
+    for result in results:
+        if result.timing is None:
+            style = "bold red" if result.status == "refused" else "dim"
+            backend = result.implementation.partition("/")[2]
+            console.print(Text(f"  {line(backend)} {result.status}: {line(result.reason)}", style))
+
+
+def print_crossover(console: Console, geometry: str, rows: Sequence[Row]) -> None:
+    """Where masked MHA wins, one line a tensor-parallel size, and what it is against sparse MQA at each length."""
+    console.print(Text(f"{line(geometry)}: masked MHA against sparse MQA, projections included", "bold"))
+    for row in rows:
+        pure = f"up to {length_text(row.pure)}" if row.pure else "never"
+        cached = ", ".join(f"{length_text(q)} new up to {length_text(seq)}" for seq, q in row.context) or "never"
+        console.print(
+            f"TP {row.tensor_parallel}, {plural(row.heads, 'head')}: fresh prompts {pure}; with context {cached}"
+        )
+        for point in row.points:
+            shape = f"q{length_text(point.query)}" + (f"s{length_text(point.seq)}" if point.seq > point.query else "")
+            ratio = point.mqa.median / point.mha.median
+            times = f"{milliseconds(point.mha.median):>10} {milliseconds(point.mqa.median):>10}"
+            console.print(f"  {shape:>10} {times}  x{ratio:.2f}{'  MHA' if point.mha_wins else ''}")
+
+
+def milliseconds(seconds: float) -> str:
+    return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.3g} us"
+
+
+def as_csv(results: Sequence[Result]) -> str:
+    """One line a result, with a header."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV)
+    for result in results:
+        case, timing = result.case, result.timing
+        times = [1e3 * timing.median, 1e3 * timing.low, 1e3 * timing.high, timing.calls] if timing else [""] * 4
+        rates = ["" if rate is None else rate / 1e12 for rate in (result.flops, result.bytes)]
+        writer.writerow([
+            case.id, case.operator, case.geometry, case.heads, case.queries, case.keys, case.topk, case.dtype,
+            "+".join(case.options), result.implementation, result.status, *times, *rates, result.prepare_seconds,
+            line(result.reason),
+        ])  # fmt: skip
+    return text.getvalue()

@@ -1,0 +1,99 @@
+"""``attnoracle bench``: implementations timed side by side, each only after it passed its check on that shape."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Annotated, Any
+
+import typer
+
+from ..device import settle
+from . import options
+from .terminal import check_target
+
+Batches = Annotated[list[str] | None, typer.Argument(metavar="BATCH…", help="Like q4k, q512s8k or 8q1s2k_2q512s4k.")]
+Operator = Annotated[str, typer.Option("--operator", metavar="NAME", help="What is timed.")]
+Geometry = Annotated[str, typer.Option("--geometry", metavar="NAME", help="Model or config.")]
+Heads = Annotated[
+    int,
+    typer.Option("--heads", metavar="N", help="Heads of this rank. [default: the model's]", show_default=False, min=0),
+]
+TopK = Annotated[
+    int, typer.Option("--topk", metavar="N", help="Selected keys. [default: the model's]", show_default=False, min=0)
+]
+Pattern = Annotated[
+    str, typer.Option("--pattern", metavar="NAME", help="causal-random, overlapping, prefix, window, …")
+]
+Dtype = Annotated[str, typer.Option("--dtype", metavar="NAME", help="[default: bf16; e4m3 for the indexer]")]
+Kind = Annotated[str, typer.Option("--kind", metavar="NAME", help="How values are drawn, as in check.")]
+Sweep = Annotated[
+    list[str] | None, typer.Option("--sweep", metavar="FIELD=A,B", help="Like heads=64,32,16,8. Repeatable.")
+]
+Config = Annotated[
+    list[str] | None, typer.Option("--config", metavar="NAME|FILE", help="A grid of shapes. Repeatable.")
+]
+Seconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Timed for about so long, each on each shape.")]
+Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write CSV; - is stdout.")]
+Png = Annotated[str | None, typer.Option("--png", metavar="FILE", help="Draw the rates (needs matplotlib).")]
+
+Tp = Annotated[
+    list[int] | None,
+    typer.Option("--tp", metavar="N", min=1, help="For crossover: tensor-parallel sizes. [default: 1 2 4 8]"),
+]
+Policy = Annotated[str | None, typer.Option("--policy", metavar="FILE", help="For crossover: write the routing table.")]
+
+
+def bench(
+    context: typer.Context,
+    batch: Batches = None,
+    operator: Operator = "sparse_mqa",
+    implementation: options.Implementations = None,
+    geometry: Geometry = "deepseek-v3.2",
+    heads: Heads = 0,
+    topk: TopK = 0,
+    pattern: Pattern = "causal-random",
+    dtype: Dtype = "",
+    kind: Kind = "randn",
+    sweep: Sweep = None,
+    config: Config = None,
+    device: options.DeviceName = options.Device.auto,
+    seconds: Seconds = 0.3,
+    seed: options.Seed = 0,
+    json: options.Json = None,
+    csv: Csv = None,
+    png: Png = None,
+    list_: options.List = False,
+    tp: Tp = None,
+    policy: Policy = None,
+) -> None:
+    """Time implementations side by side; what fails its check on a shape is not timed on it.
+
+    With the word crossover instead of a batch: up to which lengths masked MHA beats sparse MQA, as a routing table.
+    """
+    from ..errors import BadInput
+    from ..routes.picture import require_matplotlib
+
+    for name, target in (("--json", json), ("--csv", csv), ("--png", png), ("--policy", policy)):
+        check_target(name, target)
+    if json == "-" and csv == "-":
+        raise BadInput("--json - and --csv -: stdout takes one document; name a file for the other")
+    if png:
+        require_matplotlib()
+    where = "cpu" if list_ else settle(device)
+    # By name: the oracle leaves the benchmarks out until somebody asks for them.
+    package: str = (__package__ or "").rpartition(".oracle")[0] + ".benchmarks.bench"
+    plan: Any = import_module(f"{package}.plan")
+    command: Any = import_module(f"{package}.command")
+    if batch == ["crossover"]:
+        words = ["attnoracle", *context.obj]
+        raise typer.Exit(command.crossover(words, geometry, tuple(tp or (1, 2, 4, 8)), where, seconds, json, policy))
+    if tp or policy:
+        raise BadInput("--tp, --policy: expected the word crossover instead of a batch")
+    base = plan.Setting(operator, geometry, "q1k", heads, topk, pattern, dtype, kind, seed)
+    settings = command.settings_of(base, batch or (), sweep or (), config or ())
+    if list_:
+        command.list_cases(settings)
+        return
+    words = ["attnoracle", *context.obj]
+    request = command.Request(words, settings, implementation or (), where, seconds, json, csv, png)
+    raise typer.Exit(command.run(request))

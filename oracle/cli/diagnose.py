@@ -1,0 +1,83 @@
+"""``attnoracle diagnose``: where the errors lie, which fault explains them, and at which stage they begin."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ..device import settle
+from ..errors import BadInput
+from ..reports.summary import FAULT, NOTHING, WELL
+from . import guests, options
+from .repro import CaseOrBundle, is_bundle
+from .selection import named_cases, suite_cases
+from .shrink import One, Sequence_, chosen
+from .terminal import check_target, console, write
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
+    from ..diagnose import Diagnosis
+
+
+def diagnose(
+    context: typer.Context,
+    case: CaseOrBundle,
+    implementation: One = None,
+    impl: guests.Impl = None,
+    contract: guests.Contract = None,
+    adapter: guests.Adapter = None,
+    device: options.DeviceName = options.Device.auto,
+    sequence: Sequence_ = False,
+    stored: Annotated[
+        bool, typer.Option("--stored", help="Of a bundle: diagnose the outputs in it, without running the kernel.")
+    ] = False,
+    json: options.Json = None,
+) -> None:
+    """Say why a kernel is wrong on a case, or what a bundle's outputs tell.
+
+    Exit code 1 if a fault was found, 0 if the kernel passes, 2 if it cannot run here.
+    """
+    from ..cause.named import named
+    from ..diagnose import diagnose as find
+    from ..reports.diagnose_report import document, report
+
+    check_target("--json", json)
+    where = settle(device)
+    with contextlib.redirect_stdout(sys.stderr):
+        if is_bundle(case):
+            from ..bundle import read
+
+            bundle = read(Path(case))
+            which, sequence = bundle.case, bundle.sequence
+            name = bundle.implementation
+            if implementation or impl:
+                name = chosen(implementation, impl, contract, adapter, which.operator, where)
+            if stored:
+                found = _stored(bundle, where)
+            else:
+                found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
+        else:
+            (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
+            name = chosen(implementation, impl, contract, adapter, which.operator, where)
+            found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
+    write(json, lambda: document(["attnoracle", *context.obj], found))
+    report(console(stderr=json == "-"), found)
+    status = found.verdict.status if found.verdict else "FAIL"
+    raise typer.Exit(FAULT if status in ("FAIL", "ERROR") else WELL if status == "PASS" else NOTHING)
+
+
+def _stored(bundle: Bundle, device: str) -> Diagnosis:
+    from ...optimized.contract import Contract
+    from ..diagnose.diagnosis import diagnose_outputs
+
+    if not bundle.outputs:
+        raise BadInput(f"bundle {bundle.folder}: holds no outputs; leave out --stored to run the kernel")
+    try:
+        contract = Contract(**bundle.contract)
+    except (TypeError, ValueError) as error:
+        raise BadInput(f"bundle {bundle.folder}: its contract is none of this version: {error}") from None
+    return diagnose_outputs(bundle.case, contract, bundle.inputs(device), bundle.outputs)

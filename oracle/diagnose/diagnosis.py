@@ -1,0 +1,98 @@
+"""One failure, diagnosed: what the verdict gives away, the map, the ranked hypotheses, the stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ...optimized.contract import Contract
+from ..calling import Raised
+from ..case import Case
+from ..cause.named import Make
+from ..check import check
+from ..faults.simulated import KERNELS
+from ..verdict import Verdict
+from .errormap import ErrorMap, error_maps
+from .hypothesis import Hypothesis
+from .marks import marks
+from .observation import Observation, observe, observed
+from .probes import Located, locate
+from .ranking import PARTLY, Ranked, rank
+
+#: Hypotheses that are kept.
+SHOWN = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """Everything that was found."""
+
+    case: Case
+    verdict: Verdict | None
+    """None for outputs of a bundle whose kernel was not run."""
+    marks: tuple[Hypothesis, ...]
+    maps: tuple[ErrorMap, ...]
+    ranked: tuple[Ranked, ...]
+    located: Located | None
+    seconds: float
+    note: str = ""
+    """Why a part is missing."""
+
+    @property
+    def conclusion(self) -> str:
+        """One sentence."""
+        if self.verdict is not None and not self.verdict.bad:
+            return f"Nothing to diagnose: the verdict is {self.verdict.status}."
+        if self.marks:
+            return self.marks[0].words
+        if self.ranked and self.ranked[0].fits:
+            return self.ranked[0].hypothesis.words
+        if self.ranked and self.ranked[0].explained >= PARTLY:
+            best = self.ranked[0]
+            return f"Nothing explains it whole; nearest, with {best.explained:.0%} of it: {best.hypothesis.words}"
+        return "Nothing in the dictionary explains it." + (f" {self.note}" if self.note else "")
+
+
+def diagnose(case: Case, make: Make, device: str = "cpu", *, sequence: bool = False, name: str = "") -> Diagnosis:
+    """Judge a kernel on a case and look for the cause. Raises BadInput for a case that cannot be."""
+    started = time.monotonic()
+    verdict = check(case, make(), device=device, sequence=sequence)
+    verdict = replace(verdict, implementation=name) if name else verdict
+    if not verdict.bad:
+        return Diagnosis(case, verdict, (), (), (), None, time.monotonic() - started)
+    given = tuple(marks(verdict, make, device))
+    if verdict.status == "ERROR":
+        return Diagnosis(case, verdict, given, (), (), None, time.monotonic() - started)
+    if case.operator not in KERNELS:
+        note = f"It has no entries for {case.operator}."
+        return Diagnosis(case, verdict, given, (), (), None, time.monotonic() - started, note)
+    try:
+        seen = observe(case, make(), device)
+    except Raised as raised:
+        return Diagnosis(case, verdict, given, (), (), None, time.monotonic() - started, f"It raised: {raised}")
+    return _with_answer(case, verdict, given, seen, locate(case, make(), device), started)
+
+
+def diagnose_outputs(
+    case: Case, contract: Contract, inputs: Any, outputs: Mapping[str, Any], verdict: Verdict | None = None
+) -> Diagnosis:
+    """The same for an answer at hand, without running the kernel: that of a bundle from another machine."""
+    started = time.monotonic()
+    return _with_answer(case, verdict, (), observed(case, contract, inputs, outputs), None, started)
+
+
+def _with_answer(
+    case: Case,
+    verdict: Verdict | None,
+    given: tuple[Hypothesis, ...],
+    seen: Observation,
+    located: Located | None,
+    started: float,
+) -> Diagnosis:
+    shapes = {name: seen.answer[name].shape for name in seen.answer}
+    same_shape = all(shapes.get(name) == exact.shape for name, exact in seen.expected.exact.items() if name in shapes)
+    ranked = rank(seen)[:SHOWN] if same_shape else []
+    worth = [one for one in ranked if one.explained >= PARTLY or one.fits]
+    return Diagnosis(case, verdict, given, tuple(error_maps(seen)), tuple(worth), located, time.monotonic() - started)

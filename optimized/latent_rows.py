@@ -82,6 +82,15 @@ def views(call: SparseCall) -> Views:
     )
 
 
+def require_model(cache_format: str, q_scale: float, k_scale: float) -> None:
+    """Raises ValueError, in an implementation that decodes nothing, for a quantised cache or scales."""
+    if (cache_format, q_scale, k_scale) != ("model", 1.0, 1.0):
+        raise ValueError(
+            f"cache_format, q_scale, k_scale: expected a cache of the model's dtype and no scales, "
+            f"got {cache_format!r}, {q_scale} and {k_scale}"
+        )
+
+
 def check_quantised(call: SparseCall) -> None:
     """Raises ValueError unless the call fits its format."""
     q, kv = call.q, call.kv

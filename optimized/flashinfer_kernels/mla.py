@@ -10,6 +10,7 @@ from flashinfer.mla import BatchMLAPagedAttentionWrapper
 from torch import Tensor
 
 from ..implementation import Run
+from ..latent_rows import require_model
 from .arrange import page_table
 from .ragged import WORKSPACE
 
@@ -47,31 +48,35 @@ def _plan(
 
 def plan_fa2(
     q: Tensor, kv: Tensor, indices: Tensor, *, scale: float, value_dim: int, lengths: Tensor | None = None,
-    sink: Tensor | None = None,
+    sink: Tensor | None = None, cache_format: str = "model", q_scale: float = 1.0, k_scale: float = 1.0,
 ) -> Run:  # fmt: skip
     """``sparse_mqa`` by the fa2 backend, planned."""
+    require_model(cache_format, q_scale, k_scale)
     return _plan("fa2", q, kv, indices, scale=scale, value_dim=value_dim, lengths=lengths, sink=sink)
 
 
 def plan_fa3(
     q: Tensor, kv: Tensor, indices: Tensor, *, scale: float, value_dim: int, lengths: Tensor | None = None,
-    sink: Tensor | None = None,
+    sink: Tensor | None = None, cache_format: str = "model", q_scale: float = 1.0, k_scale: float = 1.0,
 ) -> Run:  # fmt: skip
     """``sparse_mqa`` by the fa3 backend, planned."""
+    require_model(cache_format, q_scale, k_scale)
     return _plan("fa3", q, kv, indices, scale=scale, value_dim=value_dim, lengths=lengths, sink=sink)
 
 
 def sparse_fa2(
     q: Tensor, kv: Tensor, indices: Tensor, *, scale: float, value_dim: int, lengths: Tensor | None = None,
-    sink: Tensor | None = None,
+    sink: Tensor | None = None, cache_format: str = "model", q_scale: float = 1.0, k_scale: float = 1.0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """q [s,h,c+r], kv [n,c+r], indices [s,k] -> out [s,h,c], lse fp32 [s,h], base 2. Raises ValueError for a sink."""
+    require_model(cache_format, q_scale, k_scale)
     return plan_fa2(q, kv, indices, scale=scale, value_dim=value_dim, lengths=lengths, sink=sink)()
 
 
 def sparse_fa3(
     q: Tensor, kv: Tensor, indices: Tensor, *, scale: float, value_dim: int, lengths: Tensor | None = None,
-    sink: Tensor | None = None,
+    sink: Tensor | None = None, cache_format: str = "model", q_scale: float = 1.0, k_scale: float = 1.0,
 ) -> tuple[Tensor, ...]:  # fmt: skip
     """q [s,h,c+r], kv [n,c+r], indices [s,k] -> out [s,h,c], lse fp32 [s,h], base 2. Raises ValueError for a sink."""
+    require_model(cache_format, q_scale, k_scale)
     return plan_fa3(q, kv, indices, scale=scale, value_dim=value_dim, lengths=lengths, sink=sink)()

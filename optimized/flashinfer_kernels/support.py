@@ -96,6 +96,8 @@ def _mla(facts: Facts, *, hopper: bool) -> str | None:
     reason = _machine(facts, "bf16", hopper=hopper)
     if reason is not None:
         return reason
+    if facts["cache_format"] != "model":
+        return f"expected a cache of the model's dtype, got {facts['cache_format']}"
     if facts["c"] != LATENT or facts["r"] not in ROPE:
         rope = " or ".join(map(str, ROPE))
         return f"expected a latent rank of {LATENT} and {rope} rope dims, got {facts['c']}+{facts['r']}"

@@ -61,6 +61,8 @@ def _supports_mha(facts: Facts) -> str | None:
 
 
 def _supports_mqa(facts: Facts) -> str | None:
+    if facts["cache_format"] != "model":
+        return f"expected a cache of the model's dtype, got {facts['cache_format']}"
     if (facts["c"], facts["r"]) not in _DIMS["sparse_mqa"]:
         return f"this kernel takes latent and rope dims 512+64, got {facts['c']}+{facts['r']}"
     return _machine(facts) or _dtype(facts, "bf16")

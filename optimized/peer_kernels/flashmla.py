@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..latent_rows import require_model
 from . import locate
 
 #: The kernel is built for 64 and 128 heads, and loads slots 128 at a time.
@@ -26,9 +27,10 @@ def _forward() -> Any:
 
 def sparse_mqa(
     q: Tensor, kv: Tensor, indices: Tensor, *, scale: float, value_dim: int, lengths: Tensor | None = None,
-    sink: Tensor | None = None,
+    sink: Tensor | None = None, cache_format: str = "model", q_scale: float = 1.0, k_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """q [s,h,c+r], kv [n,c+r], indices [s,k] -> out [s,h,c], lse fp32 [s,h], natural; +inf for a query without keys."""
+    require_model(cache_format, q_scale, k_scale)
     forward = _forward()
     heads = q.shape[1]
     queries, table = padded(q, 1, HEADS), padded(indices, 1, SLOTS, fill=-1)

@@ -26,6 +26,8 @@ def flashmla(facts: Facts) -> str | None:
         return f"the adapter pads as the kernel for compute capability 9.0 asks, got {facts['capability']}"
     if facts["dtype"] != "bf16":
         return f"expected dtype bf16, got {facts['dtype']}"
+    if facts["cache_format"] != "model":
+        return f"this is the prefill kernel, for caches of the model's dtype, got {facts['cache_format']}"
     if facts["c"] != 512 or facts["r"] not in (0, 64):
         return f"expected a cache row of 512 or 512+64, got {facts['c']}+{facts['r']}"
     if facts["heads"] > 128:

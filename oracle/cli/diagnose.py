@@ -55,14 +55,14 @@ def diagnose(
             which, sequence = bundle.case, bundle.sequence
             name = bundle.implementation
             if implementation or impl:
-                name = chosen(implementation, impl, contract, adapter, which.operator)
+                name = chosen(implementation, impl, contract, adapter, which.operator, where)
             if stored:
                 found = _stored(bundle, where)
             else:
                 found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
         else:
             (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
-            name = chosen(implementation, impl, contract, adapter, which.operator)
+            name = chosen(implementation, impl, contract, adapter, which.operator, where)
             found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
     write(json, lambda: document(["attnoracle", *context.obj], found))
     report(console(stderr=json == "-"), found)

@@ -44,7 +44,7 @@ def repro(
     if is_bundle(case):
         where = settle(device)
         brought = guests.Brought.of(impl, operator, contract, adapter)
-        brought_names = [one.name for one in (brought.admitted() if brought else ())]
+        brought_names = [one.name for one in (guests.with_contracts(brought.admitted(), where) if brought else ())]
         raise typer.Exit(_bundle(Path(case), [*(implementation or ()), *brought_names], where, documents, command))
     guests.geometries(geometry)
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))

@@ -57,7 +57,7 @@ def shrink(
     check_target("--json", json)
     (start,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     where = settle(device)
-    implementation = chosen(implementation, impl, contract, adapter, start.operator)
+    implementation = chosen(implementation, impl, contract, adapter, start.operator, where)
     with runs(implementation, start, where, timeout, sequence) as run, contextlib.redirect_stdout(sys.stderr):
         found = find(start, Trials(run, confidence), flaky=flaky, most_seconds=seconds)
     write(json, lambda: document(["attnoracle", *context.obj], found))
@@ -72,13 +72,15 @@ def shrink(
     raise typer.Exit(WELL)
 
 
-def chosen(name: str | None, impl: list[str] | None, contract: str | None, adapter: str | None, operator: str) -> str:
+def chosen(
+    name: str | None, impl: list[str] | None, contract: str | None, adapter: str | None, operator: str, device: str
+) -> str:
     """The one implementation that a command is about: named, or a callable of the user's. After the device is settled.
 
     Raises BadInput for none, for several, and for a pattern.
     """
     brought = guests.Brought.of(impl, [operator], contract, adapter)
-    mine = brought.admitted() if brought else ()
+    mine = guests.with_contracts(brought.admitted(), device) if brought else ()
     given = [*([name] if name else []), *(one.name for one in mine)]
     told = ", ".join(given) or "none"
     if len(given) != 1 or "*" in given[0]:

@@ -33,10 +33,10 @@ class Variant:
 INCIDENT = "PIECEWISE 8,24 at 20: a20; b6; b1; c8 b1; d7"
 VARIANTS: dict[str, Variant] = {
     "faulty": Variant(
-        what="binds the skip, runs sparse MQA (vllm#51298)", version="vllm-51298", truth="vllm-53785", faulty=True
+        what="skips, runs sparse MQA (vllm#51298)", version="vllm-51298", truth="vllm-53785", faulty=True
     ),
     "capability-off": Variant(
-        what="declares no dense prefill (vllm#52512)", version="vllm-52512", truth="vllm-52512", faulty=False
+        what="no dense prefill (vllm#52512)", version="vllm-52512", truth="vllm-52512", faulty=False
     ),
     "mha-branch": Variant(what="runs dense MHA (vllm#53785)", version="vllm-53785", truth="vllm-53785", faulty=False),
 }

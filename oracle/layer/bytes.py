@@ -37,9 +37,10 @@ class MlaRowCache(LatentCache):
         return True
 
     def write(self, slots: Tensor, latents: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
-        kept, rows = self._claim(slots, requests, positions, trace)
+        self._claim(slots, requests, positions, trace)
+        kept = slots >= 0
         new = latents[kept].float()
-        self.stored[rows] = encode_mla_rows(new[:, : self.latent], new[:, self.latent :], RULE)
+        self.stored[slots[kept]] = encode_mla_rows(new[:, : self.latent], new[:, self.latent :], RULE)
 
     def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
         return decode_mla_rows(self.stored if slots is None else self.stored[slots], latent=self.latent).to(dtype)

@@ -72,11 +72,12 @@ def _incident(console: Console, results: Sequence[Result]) -> None:
     if not results:
         return
     console.print(Text(f"\nvllm#52512 under graphs: {results[0].job.line}", "bold"), soft_wrap=True)
-    table = _table("variant", "what it does", "", "seen by")
+    table = _table("variant", "what it does", "")
     for one in results:
         bad = sorted({step.number for step in one.steps if step.violations})
-        status = Text(f"FAIL at {', '.join(map(str, bad))}", "bold red") if bad else Text("PASS", "green")
-        table.add_row(one.job.name, VARIANTS[one.job.name].what, status, Text(", ".join(one.seen_by[:2]) or "-"))
+        steps = "step" if len(bad) == 1 else "steps"
+        failed = Text(f"FAIL at {steps} {', '.join(map(str, bad))}", "bold red")
+        table.add_row(one.job.name, VARIANTS[one.job.name].what, failed if bad else Text("PASS", "green"))
     console.print(table)
 
 
@@ -85,10 +86,11 @@ def _faults(console: Console, results: Sequence[Result]) -> None:
         return
     table = _table("planted fault", "must be seen by", "", "also seen by")
     for one in results:
-        others = [check for check in one.seen_by if check != one.job.fault.check]
+        others = sum(check != one.job.fault.check for check in one.seen_by)
         status = Text("caught", "green") if one.met else Text("MISSED", "bold red")
-        more = f", {len(others) - 2} more" if len(others) > 2 else ""
-        table.add_row(one.job.name, one.job.fault.check, status, Text(", ".join(others[:2]) + more or "-", "dim"))
+        table.add_row(
+            one.job.name, one.job.fault.check, status, Text(plural(others, "check") if others else "-", "dim")
+        )
     console.print()
     console.print(table)
     for one in results if len(results) <= _SPELT else [one for one in results if not one.met]:

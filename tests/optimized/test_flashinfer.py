@@ -12,7 +12,8 @@ from attnoracle.optimized.flashinfer_kernels.interface import CALLS, missing
 from attnoracle.optimized.torch_kernels.requests import requests, unpack_mask
 
 FACTS = {
-    "device": "cuda", "capability": (9, 0), "dtype": "bf16", "d": 192, "v": 128, "c": 512, "r": 64, "k": 64,
+    "device": "cuda", "capability": (9, 0), "dtype": "bf16", "cache_format": "model", "d": 192, "v": 128, "c": 512,
+    "r": 64, "k": 64,
     "q_lens": (3, 1), "k_lens": (9, 5), "options": (), "layout": "contiguous", "heads": 16,
 }  # fmt: skip
 

@@ -111,3 +111,11 @@ def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths):
         count = int(found.counts[place])
         got = dict(zip(found.keys[place, :count].tolist(), found.bits[place, :count].tolist(), strict=True))
         assert got == selected and found.keys[place, :count].tolist() == sorted(selected)
+
+
+def test_quantised_caches_are_refused():
+    q, kv = torch.zeros(3, 8, 576, dtype=torch.bfloat16), torch.zeros(9, 576, dtype=torch.bfloat16)
+    indices = torch.zeros(3, 4, dtype=torch.int32)
+    for call in (sparse_mqa, sparse_mqa_shared):
+        with pytest.raises(ValueError, match=r"expected a cache of the model.s dtype and no scales, got .fp8_ds_mla"):
+            call(q, kv, indices, scale=1.0, value_dim=512, cache_format="fp8_ds_mla")

@@ -6,7 +6,8 @@ import torch
 from attnoracle.optimized.peer_kernels import IMPLEMENTATIONS, flashmla, locate, support
 
 FACTS = {
-    "device": "cuda", "capability": (9, 0), "dtype": "bf16", "d": 192, "v": 128, "c": 512, "r": 64, "e": 128,
+    "device": "cuda", "capability": (9, 0), "dtype": "bf16", "cache_format": "model", "d": 192, "v": 128, "c": 512,
+    "r": 64, "e": 128,
     "heads": 64, "q_lens": (2, 2), "k_lens": (9, 5), "options": (), "layout": "contiguous", "interpreted": False,
 }  # fmt: skip
 

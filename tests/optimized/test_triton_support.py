@@ -14,7 +14,7 @@ import torch
 from attnoracle.optimized import triton_runtime
 from attnoracle.optimized.triton_kernels import IMPLEMENTATIONS, launch
 
-BY_OPERATOR = {implementation.operator: implementation for implementation in IMPLEMENTATIONS}
+BY_OPERATOR = {one.operator: one for one in IMPLEMENTATIONS if one.backend == "triton"}
 HOPPER = {
     "device": "cuda", "capability": (9, 0), "interpreted": False, "dtype": "bf16", "cache_format": "model",
     "heads": 128, "d": 192, "v": 128,

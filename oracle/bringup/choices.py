@@ -18,7 +18,7 @@ class Choice:
     """``stage_length``, ``layer_length``: tokens of the shortest sequence in which the other reading shows.
 
     None: never, in exact arithmetic; ``note`` says what changes instead. ``readings``: names of the misreadings that
-    the suite knows for it.
+    the suite knows for it; none where it is a matter of wiring, or of more than one layer.
     """
 
     name: str
@@ -112,11 +112,11 @@ def _of_indexer(subject: Subject) -> list[Choice]:
             "indexer query input",
             "the normalised query latent",
             "before its norm",
-            "scores by one factor a query",
+            "scores, by another factor a latent dim",
             "index_query",
             1,
             beyond,
-            ("index-query-not-normalised",),
+            (),
         ),
         Choice(
             "weight scale",
@@ -161,7 +161,7 @@ def _of_indexer(subject: Subject) -> list[Choice]:
             "full_layers",
             1,
             beyond,
-            ("pattern-offset",),
+            (),
         ),
     )
     return rows

@@ -15,6 +15,7 @@ from ..reports.summary import BROKEN, NOTHING
 from .audit import audit
 from .bench import bench
 from .bisect import app as bisect
+from .bringup import bringup
 from .capture import capture
 from .check import check
 from .compare import compare
@@ -60,6 +61,7 @@ app.add_typer(bisect)
 app.command()(compare)
 app.command()(capture)
 app.command()(engine)
+app.command()(bringup)
 
 
 def _show_version(wanted: bool) -> None:

@@ -1,0 +1,40 @@
+"""``attnoracle bringup``: from a new model's config to what it means, what it costs and how to check it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from ..device import settle
+from . import options
+from . import route_options as places
+from .terminal import check_target, console, write
+
+_NEWEST = "vllm-0.33"
+
+
+def bringup(
+    context: typer.Context,
+    config: Annotated[str, typer.Argument(metavar="CONFIG", help="A config.json, a model folder, or a shipped name.")],
+    rules: Annotated[str, typer.Option("--rules", metavar="NAME|FILE", help="Routing rules.")] = _NEWEST,
+    sm: places.Family = 100,
+    cache: places.CacheName = places.Cache.model,
+    why: Annotated[bool, typer.Option("--why", help="The reason of every refusal.")] = False,
+    device: options.DeviceName = options.Device.cpu,
+    json: options.Json = None,
+) -> None:
+    """Say what a model's config means, what is ambiguous in it, what it will run as, and what it costs."""
+    from ..bringup.study import study
+    from ..bringup.subject import open_subject
+    from ..environment import environment
+    from ..reports.bringup_report import print_study
+    from ..reports.json_report import document, dumps
+    from ..routes.setup import rules_named
+
+    check_target("--json", json)
+    subject = open_subject(config)
+    found = study(subject, rules_named(rules), family=sm, cache=cache.value, device=settle(device))
+    command = ["attnoracle", *context.obj]
+    write(json, lambda: dumps(document("bringup", command, environment(), found.summary, **found.lists())))
+    print_study(console(stderr=json == "-"), found, every=why)

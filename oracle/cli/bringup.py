@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -21,10 +22,15 @@ def bringup(
     sm: places.Family = 100,
     cache: places.CacheName = places.Cache.model,
     why: Annotated[bool, typer.Option("--why", help="The reason of every refusal.")] = False,
+    write_: Annotated[
+        str | None,
+        typer.Option("--write", metavar="DIR", help="Write a suite for code of this model: tests, adapters."),
+    ] = None,
     device: options.DeviceName = options.Device.cpu,
     json: options.Json = None,
 ) -> None:
     """Say what a model's config means, what is ambiguous in it, what it will run as, and what it costs."""
+    from ..bringup import written
     from ..bringup.study import study
     from ..bringup.subject import open_subject
     from ..environment import environment
@@ -33,8 +39,18 @@ def bringup(
     from ..routes.setup import rules_named
 
     check_target("--json", json)
-    subject = open_subject(config)
-    found = study(subject, rules_named(rules), family=sm, cache=cache.value, device=settle(device))
+    subject, chosen = open_subject(config), rules_named(rules)
+    files = written.write(subject, chosen, Path(write_)) if write_ is not None else ()
+    found = study(subject, chosen, family=sm, cache=cache.value, device=settle(device))
     command = ["attnoracle", *context.obj]
-    write(json, lambda: dumps(document("bringup", command, environment(), found.summary, **found.lists())))
-    print_study(console(stderr=json == "-"), found, every=why)
+    write(
+        json,
+        lambda: dumps(
+            document("bringup", command, environment(), {**found.summary, "written": files}, **found.lists())
+        ),
+    )
+    people = console(stderr=json == "-")
+    print_study(people, found, every=why)
+    if write_ is not None:
+        people.print(f"\nwritten to {write_}: {', '.join(files)}", soft_wrap=True)
+        people.print(f"fill in adapters.py, then run: pytest {write_}", soft_wrap=True)

@@ -74,6 +74,7 @@ def shell(tmp_path):
     return shell
 
 
+@pytest.mark.slow  # each command is a process that imports torch
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_the_commands_of_a_page_run(page, shell):
     for block in blocks(page.read_text(encoding="utf-8")):

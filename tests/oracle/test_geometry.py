@@ -106,7 +106,7 @@ def test_unread_values_are_noted_in_the_shipped_configs():
 
 
 def test_names_are_sorted_and_offered():
-    assert names() == ("deepseek-v3.2", "glm-5", "glm-5.2", "glm-5.3-flash", "tiny")
+    assert names() == ("deepseek-v3.2", "glm-5", "glm-5.1", "glm-5.2", "glm-5.3-flash", "tiny")
     with pytest.raises(BadInput, match=r"unknown geometry 'glm5.2'; nearest: glm-5\.2"):
         load("glm5.2")
 

@@ -156,6 +156,12 @@ class Suite:
         if case.stage in cache_bytes.STAGES:
             told, names = cache_bytes.judge(self.model, case.stage, inputs, outputs)
             return Found(case, told, names) if told else None
+        return self.judged(case, inputs, outputs, dtype)
+
+    def judged(
+        self, case: StageCase, inputs: Mapping[str, Any], outputs: tuple[Any, ...], dtype: str = "float32"
+    ) -> Found | None:
+        """What is wrong with the outputs that a stage between hidden states and output projection gave, or None."""
         exact = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
         if case.stage == "select":
             told = _selection(exact["scores"], outputs[0], self.model.topk)

@@ -94,7 +94,7 @@ def spelled(contract: Contract, *, notes: Mapping[str, str] | None = None, only:
         value, note = getattr(contract, one.name), (notes or {}).get(one.name, "")
         if isinstance(value, bool):
             text = str(value).lower()
-        elif isinstance(value, float):
+        elif isinstance(value, int | float):
             text = repr(value)
         else:
             text = f'"{NONE if value is None else value}"'
@@ -106,9 +106,11 @@ def _value(path: str, key: str, value: Any, hint: Any) -> Any:
     options = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
     if type(None) in options and value == NONE:
         return None
-    kinds = [one for one in options if one in (bool, float)]
+    kinds = [one for one in options if one in (bool, int, float)]
     if kinds:
         if bool in kinds and type(value) is bool:
+            return value
+        if int in kinds and type(value) is int:
             return value
         if float in kinds and type(value) in (int, float):
             return float(value)

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from ..bringup.choices import Choice
 from ..bringup.routes import Routes
+from ..bringup.shipped import StageResult
 from ..bringup.study import Study
 from ..bringup.support import Support
 from .plain import line, plural
@@ -134,3 +135,19 @@ def _support(console: Console, support: Sequence[Support], every: bool) -> None:
                 )
     elif taken < len(support):
         console.print(Text("  --why lists the reason of each refusal; --json has them too", "dim"))
+
+
+def print_shipped(console: Console, name: str, version: str, results: Sequence[StageResult]) -> None:
+    """A table stage x mode, then what each failure says."""
+    console.print(Text(f"{line(name)} in transformers {line(version)}, small dims, float32", "bold"))
+    modes = list(dict.fromkeys(one.mode for one in results))
+    table = _grid({"header": "stage", "no_wrap": True}, *({"header": mode} for mode in modes))
+    found = {(one.stage, one.mode): one.status for one in results}
+    for stage in dict.fromkeys(one.stage for one in results):
+        cells = (found.get((stage, mode), "-") for mode in modes)
+        table.add_row(stage, *(Text(cell, {"PASS": "green", "FAIL": "bold red"}.get(cell, "dim")) for cell in cells))
+    console.print(table)
+    for one in results:
+        if one.status == "FAIL":
+            told = one.message if one.message.startswith(one.stage) else f"{one.mode}: {one.message}"
+            console.print(Padding(Text(told), (0, 0, 0, 2)))

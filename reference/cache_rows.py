@@ -31,10 +31,12 @@ class CacheRows:
 
     def __post_init__(self) -> None:
         width = row_width(self.cache_format, self.latent, self.rope)
-        one_byte = self.kv.element_size() == 1
+        # e4m3 without scales are floats of the model; quantised rows are bytes or e4m3 codes.
+        quantised = self.cache_format != "model"
+        stored = self.kv.element_size() == 1 if quantised else self.kv.dtype is not torch.uint8
         fits = self.kv.dim() in (2, 3) and self.kv.shape[-1] == width
-        if not fits or one_byte == (self.cache_format == "model"):
-            kind = "floats" if self.cache_format == "model" else "bytes"
+        if not (fits and stored):
+            kind = "bytes" if quantised else "floats"
             raise ValueError(
                 f"kv: expected {kind} [n, {width}] or [p, page, {width}] for {self.cache_format}, "
                 f"got {self.kv.dtype} {list(self.kv.shape)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 from importlib import metadata
 from typing import Any
@@ -31,7 +32,9 @@ def _why_not(facts: Facts) -> str | None:
 def _load() -> Callable[..., tuple[Any, ...]]:
     from .indexer import indexer_scores, make_indexer
 
-    make_indexer(1, 8)  # the first one imports transformers, which takes seconds
+    state = random.getstate()
+    make_indexer(1, 8)  # the first one imports transformers, which takes seconds and may draw random numbers
+    random.setstate(state)
 
     return indexer_scores
 

@@ -8,7 +8,8 @@ generator right, which PyTorch leaves capturing.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import gc
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -42,7 +43,11 @@ class CudaMaker:
         recording = Recording(what, buffers, strict=self.strict, real=True)
         try:
             # Only this thread's unsafe calls count: another thread's must not end our capture.
-            with torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"), recording:
+            with (
+                _no_collection(),
+                torch.cuda.graph(graph, pool=self.pool, capture_error_mode="thread_local"),
+                recording,
+            ):
                 outputs = function()
         except Exception as error:
             first = _first(error)
@@ -78,6 +83,19 @@ class CudaMaker:
                 torch.zeros(1, device="cuda")
         # A pool whose capture broke off is not used again.
         self.pool = torch.cuda.graph_pool_handle()
+
+
+@contextlib.contextmanager
+def _no_collection() -> Iterator[None]:
+    """No garbage collection meanwhile: an earlier graph that it frees in a capture invalidates that capture."""
+    gc.collect()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _first(error: BaseException) -> BaseException:

@@ -46,7 +46,8 @@ def decode_rows(rows: Tensor, cache_format: str, *, latent: int, k_scale: float 
     if cache_format == "fp8_ds_mla":
         return decode_mla_rows(rows, latent=latent)
     row_width(cache_format, latent, 0)
-    if rows.dim() != 2 or rows.shape[1] < latent or (cache_format == "fp8_e4m3") != (rows.element_size() == 1):
+    stored = rows.element_size() == 1 if cache_format == "fp8_e4m3" else rows.dtype is not torch.uint8
+    if rows.dim() != 2 or rows.shape[1] < latent or not stored:
         kind = "bytes" if cache_format == "fp8_e4m3" else "floats"
         raise ValueError(f"rows: expected {kind} [n, >= {latent}], got {rows.dtype} {list(rows.shape)}")
     return decode_plain_rows(rows, k_scale=k_scale) if cache_format == "fp8_e4m3" else rows

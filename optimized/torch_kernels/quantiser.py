@@ -30,7 +30,9 @@ def scales(tiles: Tensor, scale_format: str, least_amax: float, least_scale: flo
     """fp32 scales of the last axis of fp32 tiles, contiguous; NaN and infinities take no part."""
     sizes = tiles.abs()
     amax = sizes.masked_fill(~sizes.isfinite(), 0.0).amax(-1)
-    scale = torch.clamp_min(torch.clamp_min(amax, least_amax) / _MAX, least_scale)
+    # A division by a number is a product with its rounded reciprocal on a GPU; by a tensor it is a division.
+    largest = torch.full((), _MAX, device=tiles.device)
+    scale = torch.clamp_min(torch.clamp_min(amax, least_amax) / largest, least_scale)
     if scale_format == "fp32":
         return scale
     bits = scale.view(torch.int32)

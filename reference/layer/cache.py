@@ -77,7 +77,8 @@ class LatentCache(PagedCache):
         """Store the latents [s, c+r] of new tokens; ``slots`` int64 [s], -1 for padding."""
         rows = self._claim(slots, requests, positions, trace)
         if self.quantized:
-            latents = (latents / self.k_scale).clamp(-E4M3_MAX, E4M3_MAX)
+            divisor = torch.full((), self.k_scale, dtype=latents.dtype, device=latents.device)
+            latents = (latents / divisor).clamp(-E4M3_MAX, E4M3_MAX)
         self._values[rows] = latents.to(self.values.dtype)
 
     def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -67,7 +67,8 @@ def prepare_query(
     form = QueryForm(absorbed.shape[-1], absorbed=True, rotations=1, packed=q_scale is not None)
     if q_scale is None:
         return PreparedQuery(nope, pe, rotated, Query(absorbed, form))
-    packed = (absorbed / q_scale).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
+    divisor = torch.full((), q_scale, dtype=absorbed.dtype, device=absorbed.device)  # a number's reciprocal is rounded
+    packed = (absorbed / divisor).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
     return PreparedQuery(nope, pe, None, Query(packed, form))
 
 

@@ -51,7 +51,9 @@ def block_scales(blocks: Tensor, rule: ScaleRule) -> Tensor:
     """fp32 [...] scales of blocks [..., w]; NaN and infinities take no part."""
     sizes = blocks.to(torch.float32).abs()
     amax = torch.where(sizes < torch.inf, sizes, 0.0).amax(-1)
-    scale = (amax.clamp_min(rule.least_amax) / E4M3_MAX).clamp_min(rule.least_scale)
+    # By a tensor: by a number, torch multiplies with the rounded reciprocal on a GPU, which is another scale.
+    largest = torch.full((), E4M3_MAX, device=blocks.device)
+    scale = (amax.clamp_min(rule.least_amax) / largest).clamp_min(rule.least_scale)
     return scale if rule.scale_format == "fp32" else power_of_two_at_least(scale)
 
 

@@ -100,10 +100,14 @@ def cases_for(fault: Fault) -> tuple[Case, ...]:
 
 
 def doubled(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with floating-point tensors in fp64, copied; those of exact operators keep their dtypes."""
+    """The inputs with floating-point tensors in fp64, copied; exact operators and quantised caches keep theirs."""
     if is_exact(inputs):
         return {name: x.clone() if isinstance(x, Tensor) else x for name, x in inputs.items()}
-    return {name: x.double() if isinstance(x, Tensor) and x.is_floating_point() else x for name, x in inputs.items()}
+    stored = {"kv"} if inputs.get("cache_format", "model") != "model" else set()
+    return {
+        name: x.double() if isinstance(x, Tensor) and x.is_floating_point() and name not in stored else x
+        for name, x in inputs.items()
+    }
 
 
 def outputs_of(kernel: Callable[..., tuple[Any, ...]], inputs: Mapping[str, Any]) -> tuple[Any, ...]:

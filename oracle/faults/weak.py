@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...reference.layouts import decode_e4m3, decode_index_pages, decode_rows
+
 Inputs = Mapping[str, Any]
 Passes = Callable[[Sequence[Any], Sequence[Tensor], Inputs], bool]
 
@@ -120,10 +122,38 @@ def _part(out: Tensor, weight: Tensor) -> Tensor:
 
 def _eager_scores(x: Inputs) -> Tensor:
     wide = torch.bfloat16 if x["q"].dtype.itemsize == 1 else x["q"].dtype
+    if "k_cache" in x:
+        return _eager_paged(x, wide)
     dots = torch.einsum("sie,te->sit", x["q"].to(wide), x["k"].to(wide)).relu()
-    scores: Tensor = torch.einsum("sit,si->st", dots, x["weights"].to(wide)).float() * x["k_scale"]
+    scores: Tensor = torch.einsum("sit,si->st", dots, _head_weights(x).to(wide)).float() * x["k_scale"]
     cols = torch.arange(x["k"].shape[0], device=scores.device)
-    return scores.masked_fill((cols < x["ks"][:, None]) | (cols >= x["ke"][:, None]), -torch.inf)
+    scores = scores.masked_fill((cols < x["ks"][:, None]) | (cols >= x["ke"][:, None]), -torch.inf)
+    if x.get("max_seqlen_k") is None:
+        return scores
+    none = torch.nn.functional.pad(scores, (0, 1), value=-torch.inf)
+    key = x["ks"][:, None].long() + torch.arange(x["max_seqlen_k"], device=scores.device)
+    return none.gather(1, key.clamp(max=scores.shape[1]))
+
+
+def _head_weights(x: Inputs) -> Tensor:
+    weights: Tensor = x["weights"]
+    return weights if x.get("q_scale") is None else weights * x["q_scale"]
+
+
+def _eager_paged(x: Inputs, wide: torch.dtype) -> Tensor:
+    requests, m, heads, dim = x["q"].shape
+    codes, scales = decode_index_pages(x["k_cache"], e=dim)
+    page, table = codes.shape[1], x["block_table"].long().clamp(0, len(codes) - 1)
+    position = torch.arange(min(table.shape[1] * page, x["max_model_len"]), device=table.device)
+    found = table[:, position // page], position % page
+    held = position < x["context_lens"][:, None]
+    keys = decode_e4m3(codes)[found].masked_fill(~held[..., None], 0).to(wide)
+    dots = torch.einsum("bmie,bte->bmit", x["q"].to(wide), keys).relu()
+    weights = _head_weights(x).view(requests, m, heads).to(wide)
+    scores = torch.einsum("bmit,bmi->bmt", dots, weights).float() * scales[found].masked_fill(~held, 0)[:, None]
+    end = x["context_lens"][:, None] - m + 1 + torch.arange(m, device=table.device)
+    scores.masked_fill_(position >= end[..., None], -torch.inf)
+    return torch.nn.functional.pad(scores.flatten(0, 1), (0, x["max_model_len"] - len(position)), value=-torch.inf)
 
 
 def _softmax_times(s: Tensor, seen: Tensor, v: Tensor) -> Tensor:
@@ -132,18 +162,29 @@ def _softmax_times(s: Tensor, seen: Tensor, v: Tensor) -> Tensor:
 
 
 def _eager_sparse(x: Inputs) -> Tensor:
-    indices, n = x["indices"].long(), x["kv"].shape[0]
+    cache, query = _rows_and_query(x)
+    indices, n = x["indices"].long(), cache.shape[0]
     seen = (indices >= 0) & (indices < n)
     if x.get("lengths") is not None:
         seen &= torch.arange(indices.shape[1], device=seen.device) < x["lengths"][:, None]
-    rows = x["kv"][torch.where(seen, indices, 0)].masked_fill(~seen[..., None], 0)
-    scores = x["q"] @ rows.mT * x["scale"]
+    rows = cache[torch.where(seen, indices, 0)].masked_fill(~seen[..., None], 0)
+    scores = query @ rows.mT * x["scale"]
     out = _softmax_times(scores, seen[:, None], rows[..., : x["value_dim"]])
     if x.get("sink") is None:
         return out
     lse = scores.float().masked_fill(~seen[:, None], -torch.inf).logsumexp(-1)
     kept: Tensor = torch.sigmoid(lse - x["sink"]).nan_to_num()[..., None].to(out.dtype)
     return out * kept
+
+
+def _rows_and_query(x: Inputs) -> tuple[Tensor, Tensor]:
+    """The rows [n, c+r] of the cache and the query, those of quantised caches as bf16."""
+    kind = x.get("cache_format", "model")
+    if kind == "model":
+        return x["kv"], x["q"]
+    stored = x["kv"].flatten(0, -2)
+    rows = decode_rows(stored, kind, latent=x["value_dim"], k_scale=x.get("k_scale", 1.0))
+    return rows.to(torch.bfloat16), x["q"].to(torch.bfloat16) * x.get("q_scale", 1.0)
 
 
 def _eager_dense(x: Inputs) -> Tensor:

@@ -64,7 +64,7 @@ def test_power_of_two_scales_are_dequantised_exactly():
 
 
 def test_padded_heads_do_not_reach_the_others(monkeypatch):
-    """Memory of the heads that are added holds NaN, then infinity: the answer stays, bit for bit."""
+    """Memory of the heads that are added holds NaN, then infinity, then zero: the answer stays, bit for bit."""
     made = call("deepseek-v3.2:h12:q3:k60:top24:bf16:randn:contiguous:ds-mla+sink:s1")
     function, empty, answers = BY_NAME["sparse_mqa/triton-pad64"].load(), torch.empty, []
     for held in (math.nan, math.inf, 0.0):
@@ -72,8 +72,12 @@ def test_padded_heads_do_not_reach_the_others(monkeypatch):
         answers.append(function(**made))
     monkeypatch.undo()
     plain = BY_NAME["sparse_mqa/triton"].load()(**made)
-    for answer in answers:
-        assert answer[0].shape == (3, 12, 512) and all(torch.equal(*pair) for pair in zip(answer, plain, strict=True))
+    assert answers[0][0].shape == (3, 12, 512)
+    for answer in answers[1:]:
+        assert all(torch.equal(*pair) for pair in zip(answer, answers[0], strict=True))
+    # The interpreter's products may add in another order for another number of heads.
+    assert torch.allclose(answers[0][0].float(), plain[0].float(), rtol=2.0**-6, atol=1e-3)
+    assert torch.allclose(answers[0][1], plain[1], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["sparse_mqa/triton", "sparse_mqa/gather"])

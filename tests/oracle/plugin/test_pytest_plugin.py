@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.metadata import entry_points
 
 import pytest
 
@@ -11,6 +12,7 @@ from attnoracle.oracle.errors import BadInput, Unsupported
 from attnoracle.oracle.testing import assert_matches_reference, cases
 from attnoracle.reference import merge_lse
 
+PLUGIN = "attnoracle.oracle.pytest_plugin"
 KERNEL = """
 import pytest
 from attnoracle.reference import merge_lse
@@ -41,7 +43,9 @@ def test_wrong(case):
 def pytest_in(folder, *arguments):
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
     env.pop("TRITON_INTERPRET", None)
-    words = [sys.executable, "-m", "pytest", "-p", "no:randomly", "-p", "attnoracle.oracle.pytest_plugin"]
+    words = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
+    if not any(entry.value == PLUGIN for entry in entry_points(group="pytest11")):  # a checkout that is not installed
+        words += ["-p", PLUGIN]
     return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
 
 

@@ -1,16 +1,14 @@
-"""The state of an audit in a file: a line of JSON for each finished job, so that an interrupted audit goes on."""
+"""The state of an audit: a line for each finished job, so that an interrupted audit goes on."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from ..environment import commit, version
 from ..errors import BadInput
-from ..journal import whole_lines
+from ..state_file import StateFile
 from ..verdict import Verdict
 from .plan import Job, Settings
 from .result import Outcome
@@ -18,7 +16,7 @@ from .result import Outcome
 SCHEMA = "attnoracle.audit-state/1"
 
 
-class Journal:
+class Journal(StateFile):
     """Outcomes by job key; every new one is on disk before the next begins. Without a path nothing is kept.
 
     Raises BadInput for a file that is no state, or that of another version of the project or another seed.
@@ -26,28 +24,18 @@ class Journal:
 
     def __init__(self, path: str | None, settings: Settings) -> None:
         self.outcomes: dict[str, Outcome] = {}
-        self._file = None
         if path is None:
+            super().__init__(None)
             return
         head = {"schema": SCHEMA, "attnoracle": version(), "git": commit(), "seed": settings.seed}
         head["device"] = settings.device
         try:
-            text = whole_lines(Path(path))
-            self.outcomes = _parsed(path, text, head) if text else {}
-            self._file = Path(path).open("a", encoding="utf-8")  # noqa: SIM115 -- closed by __exit__
+            super().__init__(path)
+            if self.text:
+                self.outcomes = _parsed(path, self.text, head)
+            self.begin(head)
         except OSError as error:
             raise BadInput(f"--resume {path}: cannot be read and written: {error.strerror}") from None
-        if not text:
-            self._line(head)
-
-    def __enter__(self) -> Journal:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._file is not None:
-            self._file.close()
 
     def left(self, jobs: Iterable[Job]) -> list[Job]:
         """Those that have no outcome yet."""
@@ -56,12 +44,7 @@ class Journal:
     def add(self, verdict: Verdict) -> None:
         outcome = Outcome.of(verdict)
         self.outcomes[outcome.key] = outcome
-        self._line(outcome.record())
-
-    def _line(self, record: dict[str, Any]) -> None:
-        if self._file is not None:
-            self._file.write(json.dumps(record) + "\n")
-            self._file.flush()
+        self.line(outcome.record())
 
 
 def _parsed(path: str, text: str, head: dict[str, Any]) -> dict[str, Outcome]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..state_file import whole_lines
 from .look import Look
 
 SCHEMA = "attnoracle.bisect-journal/1"
@@ -36,15 +37,12 @@ class Journal:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / NAME
-            lines = path.read_text(encoding="utf-8").splitlines(keepends=True) if path.exists() else []
-            whole = [line for line in lines if line.endswith("\n")]
-            if whole:
-                self._read(path, whole, head)
-            if len(whole) < len(lines):
-                path.write_text("".join(whole), encoding="utf-8")
+            text = whole_lines(path)
+            if text:
+                self._read(path, text.splitlines(), head)
         except OSError as error:
             raise BadInput(f"--journal {folder}: cannot be read and written: {error.strerror}") from None
-        if not whole:
+        if not text:
             self._line(head)
 
     def _read(self, path: Path, lines: list[str], head: dict[str, Any]) -> None:

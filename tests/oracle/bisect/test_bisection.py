@@ -104,4 +104,8 @@ def test_the_journal_of_another_bisection_is_refused_and_kept(line, tmp_path):
     (tmp_path / NAME).write_text("not json\n")
     with pytest.raises(BadInput, match="expected the journal of a bisection"):
         Journal(tmp_path, {"axis": "points"})
+    (tmp_path / NAME).write_text("somebody's, without an end")
+    with pytest.raises(BadInput, match="expected the journal of a bisection"):
+        Journal(tmp_path, {"axis": "points"})
+    assert (tmp_path / NAME).read_text() == "somebody's, without an end"
     assert before

@@ -9,13 +9,12 @@ they are handed to ``topk``; everything between is the module's own. Its factors
 from __future__ import annotations
 
 import inspect
-from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
 
 from ..torch_kernels.precision import exact_fp32
+from .products import Products
 
 
 class _Columns(nn.Module):
@@ -28,19 +27,6 @@ class _Columns(nn.Module):
 
     def forward(self, hidden: Tensor) -> Tensor:
         return hidden[..., self.columns]
-
-
-class _Caught(TorchFunctionMode):
-    """The tensor that ``topk`` is called on."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scores: Tensor | None = None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if func in (torch.Tensor.topk, torch.topk):
-            self.scores = args[0]
-        return func(*args, **(kwargs or {}))
 
 
 def make_indexer(heads: int, width: int) -> nn.Module:
@@ -99,11 +85,12 @@ def indexer_scores(
         "position_ids": column[None],
     }
     taken = inspect.signature(inspect.unwrap(module.forward)).parameters
-    with _Caught() as caught:
+    caught = Products()
+    with caught:
         module(**{name: value for name, value in known.items() if name in taken})
-    if caught.scores is None:
+    if caught.topk is None:
         raise RuntimeError("this version of transformers hands no scores to topk; they cannot be caught")
-    scores = caught.scores[0, :queries, :keys].float() / (heads**-0.5 * width**-0.5) * k_scale
+    scores = caught.topk[0][0, :queries, :keys].float() / (heads**-0.5 * width**-0.5) * k_scale
     # The module's mask is added, and a NaN under it stays one; what it leaves out nobody selects.
     scores = scores.masked_fill(~inside[:queries, :keys], -torch.inf)
     if max_seqlen_k is None:

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.overrides import TorchFunctionMode
+
+from .products import Products
 
 #: model_type -> (module under transformers.models, prefix of its classes)
 FAMILIES: Mapping[str, tuple[str, str]] = {
@@ -22,25 +23,6 @@ FAMILIES: Mapping[str, tuple[str, str]] = {
     "deepseek_v32": ("deepseek_v32", "DeepseekV32"),
 }
 _HOOKED = ("q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm")
-
-
-class _Products(TorchFunctionMode):
-    """Operands of products and of ``topk``, in order, while a module runs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.operands: list[tuple[Tensor, Tensor]] = []
-        self.topk: tuple[Tensor, Tensor] | None = None
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if func in (torch.matmul, torch.Tensor.matmul):
-            self.operands.append((args[0], args[1]))
-        elif func is torch.einsum:
-            self.operands.append((args[1], args[2]))
-        elif func in (torch.topk, torch.Tensor.topk):
-            self.topk = (args[0], result.indices)
-        return result
 
 
 class Shipped:
@@ -71,10 +53,8 @@ class Shipped:
         positions = torch.arange(start, total)
         mask = torch.full((s, total), torch.finfo(hidden.dtype).min).triu(start + 1)[None, None]
         seen: dict[str, Tensor] = {}
-        handles = [
-            self._hook(name, seen) for name in ("q_a_layernorm", "q_b_proj", "kv_a_proj_with_mqa", "kv_a_layernorm")
-        ]
-        products: Any = _Products()
+        handles = [self._hook(name, seen) for name in _HOOKED]
+        products: Any = Products()
         indexer = self.attention.get_submodule("indexer")
         handles.append(indexer.register_forward_pre_hook(lambda *_: products.__enter__() and None))
         handles.append(indexer.register_forward_hook(lambda *_: products.__exit__(None, None, None)))
@@ -110,7 +90,7 @@ class Shipped:
 
         return self.attention.get_submodule(name).register_forward_hook(keep)
 
-    def _named(self, seen: Mapping[str, Tensor], products: _Products, out: Tensor) -> dict[str, Tensor]:
+    def _named(self, seen: Mapping[str, Tensor], products: Products, out: Tensor) -> dict[str, Tensor]:
         c = self.config
         rope, heads, dim = c.qk_rope_head_dim, c.index_n_heads, c.index_head_dim
         query, key = seen["query"].clone(), seen["key"]

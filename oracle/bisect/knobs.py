@@ -14,11 +14,10 @@ from typing import Any
 from ...reference.routing import Rules
 from ..errors import BadInput
 from ..policies import load_rules
-from ..replay.incident import Incident, Variant
-from ..replay.operators import Injected
-from ..replay.replay import Replay
+from ..replay.incident import Variant
 from .delta import smallest
 from .look import Label, Look
+from .mixture import Mixture
 
 #: What names a version or a variant and decides nothing.
 _NAMES = ("name", "date", "source", "what", "faulty", "rules")
@@ -67,33 +66,17 @@ def variant_knobs(good: Variant, bad: Variant) -> tuple[Knob, ...]:
     return found
 
 
-class Turned(Replay):
-    """The incident in a mixture of two variants."""
-
-    def __init__(self, incident: Incident, operators: Injected, values: Mapping[str, Any]) -> None:
-        super().__init__(incident, operators)
-        names = {field.name for field in fields(Rules)} - {"fused_runs_mha"}
-        self._rules = {name: value for name, value in values.items() if name in names}
-
-    def rules(self, variant: Variant) -> Rules:
-        if variant.name != _MIXED:
-            return super().rules(variant)  # the cured layers that give the truth
-        return replace(load_rules(variant.rules), **self._rules)
-
-
-_MIXED = "mixed"
-
-
-def look_with(incident: Incident, operators: Injected, good: Variant, values: Mapping[str, Any], length: int) -> Look:
+def look_with(mixture: Mixture, good: Variant, values: Mapping[str, Any], length: int) -> Look:
     """One prompt length with these values in place of the good variant's."""
     merged = {**facts(good), **values}
+    of_rules = {field.name for field in fields(Rules)} - {"fused_runs_mha"}
     switches = {field.name for field in fields(Variant)} - {*_NAMES}
-    chosen = {name: value for name, value in merged.items() if name in switches}
-    variant = replace(good, name=_MIXED, faulty=False, **chosen)
-    seen = Turned(incident, operators, merged).outcome(variant, length)
-    if seen.status == "PASS":
-        return Look("good")
-    return Look("bad", " ".join(("FAIL", *seen.detected_by)), seen.worst)
+    return mixture.look(
+        good,
+        length,
+        rules=replace(load_rules(good.rules), **{name: value for name, value in merged.items() if name in of_rules}),
+        **{name: value for name, value in merged.items() if name in switches},
+    )
 
 
 def isolate(

@@ -106,10 +106,10 @@ class Probe:
         if document is None:
             told = "ran into the time limit" if ran.code is None else f"exit code {ran.code}: {_last_line(ran.tail)}"
             return Look("skip", detail=f"no verdict, {told}", seconds=ran.seconds, log=log)
-        [verdict] = document["verdicts"] if len(document["verdicts"]) == 1 else [None]
-        if verdict is None:
+        if len(document["verdicts"]) != 1:
             told = f"expected one verdict, got {len(document['verdicts'])}"
             return Look("skip", detail=told, seconds=ran.seconds, log=log)
+        verdict = document["verdicts"][0]
         status = verdict["status"]
         if status in ("UNSUPPORTED", "WEAK"):
             return Look("skip", detail=f"{status}: {verdict['reason']}", seconds=ran.seconds, log=log)

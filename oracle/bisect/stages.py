@@ -12,14 +12,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...reference.layer import MissingMetadata, Parts, SparseMLALayer
-from ...reference.routing import Rules
 from ..errors import BadInput
-from ..layer.contract import LayerUnderTest
 from ..policies import load_rules
 from ..replay.incident import Incident, Variant
 from ..replay.operators import Injected
-from ..replay.replay import Replay
 from .look import Look
+from .mixture import Mixture
 
 #: Stage -> the methods of the layer that are it.
 STAGES: dict[str, tuple[str, ...]] = {
@@ -55,38 +53,6 @@ class Exchanged:
         return self.cures and self.breaks
 
 
-class _Mixed(Replay):
-    """The incident in ``base``, with some stages of another variant."""
-
-    def __init__(
-        self, incident: Incident, operators: Injected, base: Variant, other: Variant, stages: frozenset[str]
-    ) -> None:
-        super().__init__(incident, operators)
-        self._base, self._other, self._stages = base, other, stages
-
-    def rules(self, variant: Variant) -> Rules:
-        of = self._other if variant.name == _MIXED and "metadata" in self._stages else variant
-        return load_rules(of.rules)
-
-    def layer(self, parts: Parts, variant: Variant) -> LayerUnderTest:
-        if variant.name != _MIXED:
-            return super().layer(parts, variant)
-        own, taken = (self._own(parts, one) for one in (self._base, self._other))
-        for stage in self._stages:
-            for method in STAGES[stage]:
-                setattr(own, method, getattr(taken, method))
-        return own
-
-    def _own(self, parts: Parts, variant: Variant) -> SparseMLALayer:
-        switches: dict[str, Any] = {"wrapper": variant.wrapper, "force_mqa": variant.force_mqa}
-        deployment = replace(parts.deployment, **switches)
-        rules = load_rules(variant.rules)
-        return SparseMLALayer(replace(parts, rules=rules, deployment=deployment, runs_mha=variant.runs_mha))
-
-
-_MIXED = "mixed"
-
-
 def localise(
     incident: Incident,
     operators: Injected,
@@ -100,8 +66,10 @@ def localise(
     Raises BadInput where the good variant fails at that length, or the bad one passes.
     """
 
+    mixture = Mixture(incident, operators)
+
     def look(name: str, base: Variant, other: Variant, stages: frozenset[str]) -> Look:
-        found = _look(incident, operators, base, other, stages, length)
+        found = _look(mixture, base, other, stages, length)
         on_look(name, found)
         return found
 
@@ -121,16 +89,27 @@ def localise(
     )
 
 
-def _look(
-    incident: Incident, operators: Injected, base: Variant, other: Variant, stages: frozenset[str], length: int
-) -> Look:
-    forced: dict[str, Any] = {"force_mqa": other.force_mqa} if "metadata" in stages else {}
-    variant = replace(base, name=_MIXED, faulty=False, **forced)
+def _look(mixture: Mixture, base: Variant, other: Variant, stages: frozenset[str], length: int) -> Look:
+    """``base`` with some stages of another variant."""
+
+    def layer(parts: Parts) -> SparseMLALayer:
+        own, taken = (_own(parts, one) for one in (base, other))
+        for stage in stages:
+            for method in STAGES[stage]:
+                setattr(own, method, getattr(taken, method))
+        return own
+
+    built = other if "metadata" in stages else base
     try:
-        seen = _Mixed(incident, operators, base, other, stages).outcome(variant, length)
+        return mixture.look(base, length, rules=load_rules(built.rules), layer=layer, force_mqa=built.force_mqa)
     except (ValueError, MissingMetadata) as error:
         # Two stages that do not fit: what one prepares the other cannot use.
         return Look("bad", f"ERROR {type(error).__name__}", detail=str(error))
-    if seen.status == "PASS":
-        return Look("good")
-    return Look("bad", " ".join(("FAIL", *seen.detected_by)), seen.worst)
+
+
+def _own(parts: Parts, variant: Variant) -> SparseMLALayer:
+    switches: dict[str, Any] = {"wrapper": variant.wrapper, "force_mqa": variant.force_mqa}
+    deployment = replace(parts.deployment, **switches)
+    return SparseMLALayer(
+        replace(parts, rules=load_rules(variant.rules), deployment=deployment, runs_mha=variant.runs_mha)
+    )

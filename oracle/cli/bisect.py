@@ -195,27 +195,24 @@ def knobs(
     import os
 
     from ..bisect import knobs as knob_axis
+    from ..bisect.mixture import Mixture
     from ..reports import bisect_report
 
     check_target("--json", json)
-    screen = console(stderr=True)
-
-    def told(name: str, look: Look) -> None:
-        screen.print(bisect_report.look_line(name, look), soft_wrap=True)
-
     if incident is not None:
         chosen, operators, (one, other) = _incident(incident, good, bad)
+        mixture = Mixture(chosen, operators)
         culprit = knob_axis.isolate(
             knob_axis.variant_knobs(one, other),
-            lambda values: knob_axis.look_with(chosen, operators, one, values, length),
-            told,
+            lambda values: knob_axis.look_with(mixture, one, values, length),
+            _told(),
         )
     else:
         probe = given.probe(case, implementation, impl, operator, contract, run, None, None, timeout, device)
         culprit = knob_axis.isolate(
             knob_axis.environment_knobs(good, bad),
             lambda values: probe.look(cwd=None, env=knob_axis.with_values(os.environ, values), log=""),
-            told,
+            _told(),
         )
     record = bisect_report.culprit_record(culprit)
     _write(context, json, {"breaks": record["breaks"], "cures": record["cures"]}, [record], record.pop("looks"))
@@ -236,16 +233,8 @@ def stages(
     from ..reports import bisect_report
 
     check_target("--json", json)
-    screen = console(stderr=True)
     chosen, operators, (one, other) = _incident(incident, [good], [bad])
-    found = localise(
-        chosen,
-        operators,
-        one,
-        other,
-        length,
-        lambda name, look: screen.print(bisect_report.look_line(name, look), soft_wrap=True),
-    )
+    found = localise(chosen, operators, one, other, length, _told())
     records = [asdict(stage) | {"culprit": stage.culprit} for stage in found]
     _write(context, json, {"culprits": [stage.stage for stage in found if stage.culprit]}, records, [])
     bisect_report.report_stages(console(stderr=json == "-"), one.name, other.name, found)
@@ -278,19 +267,18 @@ def _search(
 ) -> None:
     from ..bisect.bisection import bisect
     from ..bisect.journal import Journal
-    from ..reports.bisect_report import look_line, report
+    from ..reports.bisect_report import report
+    from ..reports.json_report import finite
 
     check_target("--json", json)
     screen = console(stderr=True)
     points = hashlib.sha256("\n".join(axis.points).encode()).hexdigest()[:16]
     record = {**head, "good": good, "bad": bad, "points": points, "probe": asdict(probe), "settings": asdict(settings)}
-    journal = Journal(folder, _plain(record))
+    journal = Journal(folder, finite(record))
     if journal.waiting:
         screen.print(f"going on from {folder}: {journal.waiting} looks are there", soft_wrap=True)
     screen.print(f"{axis.name}: {len(axis.points)} points", soft_wrap=True)
-    found = bisect(
-        axis, good, bad, journal, settings, lambda point, look: screen.print(look_line(point, look), soft_wrap=True)
-    )
+    found = bisect(axis, good, bad, journal, settings, _told())
     _document(context, found, json)
     report(console(stderr=json == "-"), found, title(found.first))
 
@@ -315,10 +303,9 @@ def _write(
     write(json, lambda: dumps(document("bisect", command, environment(), summary, results=results, steps=steps)))
 
 
-def _plain(value: Any) -> Any:
-    """As JSON gives it back, so that a journal's head compares equal to itself."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value
+def _told() -> Callable[[str, Look], None]:
+    """Prints every look as it comes."""
+    from ..reports.bisect_report import look_line
+
+    screen = console(stderr=True)
+    return lambda point, look: screen.print(look_line(point, look), soft_wrap=True)

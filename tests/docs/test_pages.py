@@ -43,13 +43,13 @@ def blocks(text: str) -> list[Block]:
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell(tmp_path, plugin_words):
     """Runs a block in the page's folder, where the three commands are those of this checkout and this Python."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
     for name, words in (("attnoracle", "-m attnoracle.oracle"), ("python", ""), ("pytest", "-m pytest")):
-        plugin = " -p attnoracle.oracle.pytest_plugin -p no:randomly" if name == "pytest" else ""
-        (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}{plugin} "$@"\n')
+        options = ["", *plugin_words, "-p no:randomly"] if name == "pytest" else []
+        (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}{" ".join(options)} "$@"\n')
         (bin_ / name).chmod(0o755)
     folder = tmp_path / "page"
     folder.mkdir()

@@ -3,7 +3,6 @@
 import os
 import subprocess
 import sys
-from importlib.metadata import entry_points
 
 import pytest
 
@@ -12,7 +11,6 @@ from attnoracle.oracle.errors import BadInput, Unsupported
 from attnoracle.oracle.testing import assert_matches_reference, cases
 from attnoracle.reference import merge_lse
 
-PLUGIN = "attnoracle.oracle.pytest_plugin"
 KERNEL = """
 import pytest
 from attnoracle.reference import merge_lse
@@ -40,16 +38,18 @@ def test_wrong(case):
 """
 
 
-def pytest_in(folder, *arguments):
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
-    env.pop("TRITON_INTERPRET", None)
-    words = [sys.executable, "-m", "pytest", "-p", "no:randomly"]
-    if not any(entry.value == PLUGIN for entry in entry_points(group="pytest11")):  # a checkout that is not installed
-        words += ["-p", PLUGIN]
-    return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
+@pytest.fixture
+def pytest_in(plugin_words):
+    def run(folder, *arguments):
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
+        env.pop("TRITON_INTERPRET", None)
+        words = [sys.executable, "-m", "pytest", "-p", "no:randomly", *plugin_words]
+        return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
+
+    return run
 
 
-def test_marked_tests_expand_fail_as_the_command_does_and_run_under_xdist(tmp_path):
+def test_marked_tests_expand_fail_as_the_command_does_and_run_under_xdist(tmp_path, pytest_in):
     (tmp_path / "users_merge.py").write_text(KERNEL)
     (tmp_path / "test_users.py").write_text(TESTS)
     (tmp_path / "reference.py").write_text("raise RuntimeError('this is the reference of the user')\n")
@@ -60,7 +60,7 @@ def test_marked_tests_expand_fail_as_the_command_does_and_run_under_xdist(tmp_pa
     assert "--impl users_merge:wrong --operator merge_lse" in told
 
 
-def test_it_imports_nothing_of_ours_until_a_test_is_marked(tmp_path):
+def test_it_imports_nothing_of_ours_until_a_test_is_marked(tmp_path, pytest_in):
     (tmp_path / "test_plain.py").write_text(
         "import sys\n\n\ndef test_plain():\n"
         "    found = {n for n in sys.modules if n.startswith('attnoracle.')} - {'attnoracle.oracle'}\n"
@@ -79,7 +79,7 @@ def test_it_imports_nothing_of_ours_until_a_test_is_marked(tmp_path):
         ("operator='merge_lse', geometry='glm-6'", "nearest: glm-5"),
     ],
 )
-def test_a_mark_that_cannot_be(tmp_path, mark, words):
+def test_a_mark_that_cannot_be(tmp_path, mark, words, pytest_in):
     (tmp_path / "test_users.py").write_text(
         f"import pytest\n\n\n@pytest.mark.differential({mark})\ndef test_it(case):\n    pass\n"
     )

@@ -32,7 +32,6 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import reduce
 from types import ModuleType
 from typing import Any
 
@@ -69,7 +68,10 @@ class Seam:
         return self.owner.rpartition(".")[2] if self.name == "__init__" else self.name
 
     def owner_in(self, interpreter: ModuleType) -> Any:
-        return reduce(lambda found, name: getattr(found, name, None), filter(None, self.owner.split(".")), interpreter)
+        found: Any = interpreter
+        for name in filter(None, self.owner.split(".")):
+            found = getattr(found, name, None)
+        return found
 
     def mismatch(self, found: Any) -> str | None:
         """How the parameters of ``found`` differ from those expected; None if they do not."""

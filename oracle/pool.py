@@ -114,6 +114,10 @@ class Pool:
         return self._jobs
 
     @property
+    def depth(self) -> int:
+        return 2 * self._jobs
+
+    @property
     def tries(self) -> int:
         return self._tries
 
@@ -191,15 +195,15 @@ class Pool:
             yield job, verdict
         if worker not in self._workers:
             return
-        job, busy = worker.job, worker.busy_for
+        held, busy = worker.job, worker.busy_for
         lost = self._loss(worker)
         if lost is None:
             return
         self._retire(worker)
-        if job is not None:
-            implementation = self._pairs[job][1]
+        if held is not None:
+            implementation = self._pairs[held][1]
             self._ended[implementation] = self._ended.get(implementation, 0) + 1
-            yield job, Lost(lost.reason, busy, lost.final)
+            yield held, Lost(lost.reason, busy, lost.final)
 
     def _loss(self, worker: Worker) -> Lost | None:
         died = worker.death()

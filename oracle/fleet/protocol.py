@@ -38,6 +38,10 @@ class Engine(Protocol):
         """Workers, or 1 where this process does the work."""
 
     @property
+    def depth(self) -> int:
+        """Jobs under way that keep every worker busy; more of them wait."""
+
+    @property
     def tries(self) -> int:
         """Workers that a job may lose before it is an ERROR."""
 

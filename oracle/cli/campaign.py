@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..cause.again import judge
 from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
 from ..confinement import TIMEOUT
@@ -78,6 +77,7 @@ def campaign(
     from ..campaign.guide import Guide, Mode
     from ..campaign.night import Budget, Night
     from ..campaign.space import Space, fitting_here, usable
+    from ..cause.again import judge
     from ..fleet.aside import LocalAside
     from ..ledger import read as read_ledger
     from ..pool import Pool, default_jobs

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from .bisect.packages import environment
+from .bisect.packages import interpreter
 from .bisect.probe import run
 from .errors import BadInput
 
@@ -74,9 +74,7 @@ def released(package: str, version: str, arguments: Sequence[str], cache: Path) 
 
     Raises BadInput where it cannot be installed, or where the check gave no verdicts, with the end of its output.
     """
-    found, told = environment(cache, {package: version}, "")
-    if found is None:
-        raise BadInput(f"{package} {version} cannot be installed: {told}")
+    found = interpreter(cache, {package: version})
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "verdicts.json"
         command = [str(found), "-m", "attnoracle.oracle", "check", *arguments, "--quiet", "--json", str(file)]

@@ -90,6 +90,15 @@ def environment(cache: Path, wanted: Mapping[str, str], log: str) -> tuple[Path 
     return python, ""
 
 
+def interpreter(cache: Path, wanted: Mapping[str, str]) -> Path:
+    """The interpreter of the environment with these versions. Raises BadInput where they cannot be installed."""
+    found, told = environment(cache, wanted, "")
+    if found is None:
+        pins = " ".join(f"{name} {version}" for name, version in wanted.items())
+        raise BadInput(f"{pins} cannot be installed: {told}")
+    return found
+
+
 def parse_pin(text: str) -> tuple[str, str]:
     """``name==version`` as a pair. Raises BadInput for anything else."""
     try:

@@ -17,6 +17,7 @@ from ..case import Case
 from ..errors import BadInput
 from . import bisect_options as given
 from . import options
+from .released import Cache
 from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
@@ -93,9 +94,7 @@ def packages(
     held: Annotated[
         list[str] | None, typer.Option("--with", metavar="NAME==VERSION", help="Installed beside. Repeatable.")
     ] = None,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help="Keeps environments. [default: user's cache folder]")
-    ] = None,
+    cache: Cache = None,
     case: given.Case = None,
     implementation: given.Implementation = None,
     impl: given.Impl = None,

@@ -91,18 +91,20 @@ def check(
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
         verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
-    documents.write(["attnoracle", *context.obj], summary, verdicts)
     if history:
         add_to_history(history, environment(), verdicts)
+    from ..reports.page import Attached
     from ..reports.table import report
 
-    report(console(stderr=documents.owns_stdout), verdicts, summary, failures_only=quiet)
-    if summary.exit_code == FAULT and (bundles or diagnose):
-        screen = console(stderr=documents.owns_stdout)
-        if bundles:
+    screen, attached = console(stderr=documents.owns_stdout), Attached()
+    try:
+        report(screen, verdicts, summary, failures_only=quiet)
+        if summary.exit_code == FAULT and bundles:
             causes.bundle(screen, bundles, verdicts, where)
-        if diagnose:
-            causes.diagnose(screen, verdicts, where)
+        if summary.exit_code == FAULT and diagnose:
+            attached = Attached(diagnoses=causes.diagnose(screen, verdicts, where))
+    finally:
+        documents.write(["attnoracle", *context.obj], summary, verdicts, attached=attached)
     raise typer.Exit(summary.exit_code)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from ..errors import BadInput
 from ..pool import Pool, default_jobs
 from . import options
 from .judging import judge
+from .released import Cache
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import check_target, console, write
 
@@ -31,9 +31,7 @@ def compare(
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
     seed: options.Seed = 0,
-    cache: Annotated[
-        Path | None, typer.Option("--cache", metavar="DIR", help="Keeps environments. [default: user's cache folder]")
-    ] = None,
+    cache: Cache = None,
     json: options.Json = None,
 ) -> None:
     """Who of two is off, where, and by how much of the budget."""

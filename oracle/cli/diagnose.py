@@ -12,7 +12,7 @@ import typer
 from ..device import settle
 from ..errors import BadInput
 from ..reports.summary import FAULT, NOTHING, WELL
-from . import guests, options
+from . import guests, options, released
 from .repro import CaseOrBundle, is_bundle
 from .selection import named_cases, suite_cases
 from .shrink import One, Sequence_, chosen
@@ -35,12 +35,16 @@ def diagnose(
     stored: Annotated[
         bool, typer.Option("--stored", help="Of a bundle: diagnose the outputs in it, without running the kernel.")
     ] = False,
+    held: released.With = None,
+    cache: released.Cache = None,
     json: options.Json = None,
 ) -> None:
     """Say why a kernel is wrong on a case, or what a bundle's outputs tell.
 
     Exit code 1 if a fault was found, 0 if the kernel passes, 2 if it cannot run here.
     """
+    if held:
+        raise typer.Exit(released.run_with(context.obj, held, cache))
     from ..cause.named import named
     from ..diagnose import diagnose as find
     from ..reports.diagnose_report import document, report

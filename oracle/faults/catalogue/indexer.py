@@ -32,7 +32,8 @@ def _shared_end(cols: Tensor, ks: Tensor, ke: Tensor) -> Tensor:
 
 INDEXER = (
     fault(
-        "relu-missing", "indexer_scores", "Negative q.k of a head is not cut at 0.", "transformers#44690", "element",
+        "relu-missing", "indexer_scores", "The ReLU is missing: negative q.k of a head is not cut at 0.",
+        "transformers#44690", "element",
         activate=lambda x: x,
     ),
     fault(
@@ -155,4 +156,4 @@ INDEXER = (
         "keys-read-from-first-request", "indexer_scores", "Keys are read at the request-local position.",
         "sglang#12582", "element", by_request=lambda cols, ks: cols - ks[:, None],
     ),
-)
+)  # fmt: skip

@@ -24,6 +24,7 @@ from .contract import contract
 from .diagnose import diagnose
 from .doctor import doctor
 from .engine import engine
+from .exchange import exchange
 from .graphs import graphs
 from .history import history
 from .replay import replay
@@ -64,6 +65,7 @@ app.command()(compare)
 app.command()(capture)
 app.command()(engine)
 app.command()(bringup)
+app.command()(exchange)
 
 
 def _show_version(wanted: bool) -> None:

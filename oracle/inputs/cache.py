@@ -154,7 +154,7 @@ def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection
         spoiled = rng.cast(plain(number[:_SPOILED]), site.dtype)
     else:
         spoiled = latent_cache.poisoned(name, case, cache_format, form, number[:_SPOILED])
-    for part in number.split(_SPOILED):
+    for part in torch.split(number, _SPOILED):
         place(part, spoiled[: len(part)])
     used = torch.nonzero(picked.referenced()[row]).flatten()
     tokens, target = batch.k[used], row[used]

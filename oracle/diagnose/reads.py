@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .distance import ratios
+from .expectation import cache_rows, plain_cache
 from .model import MOST
 from .observation import Observation
 
@@ -82,7 +83,7 @@ def _call(seen: Observation) -> tuple[Tensor, Tensor, Tensor]:
     q = a["q"].detach().cpu().double()
     if seen.operator == "sparse_mqa":
         indices, lengths = a["indices"].cpu().long(), a.get("lengths")
-        n, kv = a["kv"].shape[0], a["kv"]
+        n = cache_rows(a)
         counted = (indices >= 0) & (indices < n)
         if lengths is not None:
             counted &= torch.arange(indices.shape[1]) < lengths.cpu()[:, None]
@@ -90,7 +91,7 @@ def _call(seen: Observation) -> tuple[Tensor, Tensor, Tensor]:
             return q.new_zeros(0, 0, 0), q, q
         due = torch.zeros(len(q), n, dtype=torch.float64)
         due.scatter_add_(1, torch.where(counted, indices, 0), counted.double())
-        rows = _tame(kv.detach().cpu().double())
+        rows, q = _tame(plain_cache(a)), q * float(a.get("q_scale", 1.0))
         return torch.einsum("shd,td->sht", q, rows) * scale, rows[None, :, : a["value_dim"]], due
     k, v = (_tame(a[name].detach().cpu().double()) for name in ("k", "v"))
     return torch.einsum("shd,thd->sht", q, k) * scale, v.transpose(0, 1), _due(seen)

@@ -50,6 +50,7 @@ class Wished:
 def run_properties(context: typer.Context, candidates: Sequence[Any], wished: Wished) -> int:
     """Run, report and return the exit code. ``candidates``: implementations."""
     from ..facts import facts
+    from ..properties.call import Call
     from ..properties.cases import cases_for, property_cases
     from ..properties.property import Outcome
     from ..properties.run import hold
@@ -94,6 +95,6 @@ def run_properties(context: typer.Context, candidates: Sequence[Any], wished: Wi
                 advance(outcome)
     seconds = time.monotonic() - started
     write(wished.json, lambda: dumps(document(["attnoracle", *context.obj], environment(), outcomes, seconds)))
-    invariant = [one.name for one in candidates if one.contract.batch_invariant]
+    invariant = [one.name for case, one in pairs if Call(case, one, wished.device).invariant]
     report(screen, outcomes, unsupported, seconds, invariant=invariant, quiet=wished.quiet)
     return exit_code(outcomes)

@@ -32,7 +32,7 @@ def run_sanitizer(context: typer.Context, candidates: Sequence[Any], wished: Wis
     from ..sanitize.tool import PATIENCE, run, sanitizer
 
     check_target("--json", wished.json)
-    program = sanitizer()
+    program = sanitizer(wished.device)
     named = named_cases(wished.ids, suggestions=lambda: ()) if wished.ids else ()
     pairs = []
     for one in candidates:

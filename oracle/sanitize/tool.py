@@ -24,10 +24,11 @@ SHOWN = 20
 Runner = Callable[[list[str], Mapping[str, str], float], str | None]
 
 
-def sanitizer() -> str:
+def sanitizer(device: str) -> str:
     """Path of the tool. Raises Unsupported where there is no GPU or no tool, with what to do."""
-    if not has_cuda():
-        raise Unsupported("--sanitize: compute-sanitizer needs a CUDA device and torch sees none here; run it on one")
+    if not device.startswith("cuda"):
+        here = "the CPU was asked for" if has_cuda() else "torch sees none here; run it on one"
+        raise Unsupported(f"--sanitize: compute-sanitizer needs a CUDA device, and {here}")
     homes = [Path(os.environ[name]) / "bin" for name in _HOMES if os.environ.get(name)]
     for folder in (None, *homes, Path("/usr/local/cuda/bin")):
         found = shutil.which("compute-sanitizer", path=None if folder is None else str(folder))

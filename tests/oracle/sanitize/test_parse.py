@@ -31,7 +31,7 @@ attnoracle: the target is done
 OLDER = """\
 ========= COMPUTE-SANITIZER
 ========= Invalid __global__ write of size 16 bytes
-=========     at 0xda0 in /opt/nvme/fused_moe_triton/fused_moe.py:175:fused_moe_kernel
+=========     at 0xda0 in /srv/fused_moe_triton/fused_moe.py:175:fused_moe_kernel
 =========     by thread (96,0,0) in block (44,0,0)
 =========     Address 0x763995f9f000 is out of bounds
 ========= Program hit unspecified launch failure (error 719) on CUDA API call to cuCtxSynchronize.
@@ -76,7 +76,7 @@ CASE = Case.parse("merge_lse:tiny:h2:q4,3:k4,3:bf16:randn:contiguous:-:s0")
         (MEMCHECK, "memcheck", "Invalid __global__ read of size 16 bytes",
          "matmul_kernel", "matmul_triton2.py:43", 1204),
         (OLDER, "memcheck", "Invalid __global__ write of size 16 bytes", "fused_moe_kernel",
-         "/opt/nvme/fused_moe_triton/fused_moe.py:175", 2),
+         "/srv/fused_moe_triton/fused_moe.py:175", 2),
         (RACECHECK, "racecheck", "Race reported between Write access",
          "calc(unsigned int, const block<32> &)", "delta.cuh:324", 1),
         (SYNCCHECK, "synccheck", "Barrier error detected. Divergent thread(s) in block",

@@ -60,10 +60,9 @@ def test_without_a_gpu_it_says_so(monkeypatch, capsys):
 
 
 def test_without_the_tool_it_says_where_it_looked(monkeypatch):
-    monkeypatch.setattr(tool, "has_cuda", lambda: True)
     monkeypatch.setattr(tool.shutil, "which", lambda *names, **where: None)
     with pytest.raises(Unsupported, match=r"not on the path, in \$CUDA_HOME"):
-        tool.sanitizer()
+        tool.sanitizer("cuda")
 
 
 def test_what_does_not_go_with_it_is_refused(capsys):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from ..case import Case
 from ..faults import FAULTS, VERDICTS, Fault
@@ -97,7 +97,7 @@ def upper_bound(rejected: int, runs: int, confidence: float = CONFIDENCE) -> flo
     """One-sided Clopper-Pearson bound on a chance of which ``rejected`` of ``runs`` independent trials came true."""
     if rejected >= runs:
         return 1.0
-    return float(stats.beta.ppf(confidence, rejected + 1, runs - rejected))
+    return float(special.betaincinv(rejected + 1, runs - rejected, confidence))
 
 
 @dataclass(frozen=True, slots=True)

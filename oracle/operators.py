@@ -74,52 +74,56 @@ def declared(a: Arguments, contract: Contract) -> Contract:
     return found if a.get("cache_format", "model") == "fp8_ds_mla" else replace(found, dequantised=None)
 
 
-def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
-    lse = outputs[1] if len(outputs) > 1 else None
+#: Tensors of attention over packed requests, and the function that cuts it into chunks.
+_VARLEN: dict[str, tuple[Callable[..., Iterator[Chunk]], tuple[str, ...]]] = {
+    "dense_mha": (dense_chunks, ("q", "k", "v", "cu_q", "cu_k")),
+    "masked_mha": (masked_chunks, ("q", "k", "v", "mask", "cu_q", "cu_k")),
+}
+
+
+def attention_chunks(name: str, a: Arguments) -> Iterator[Chunk]:
+    """A call of dense MHA, masked MHA or sparse MQA in float64 chunks: what a budget is made of."""
+    if name == "sparse_mqa":
+        return _sparse_chunks(a)
+    chunks, names = _VARLEN[name]
+    return chunks(*(a[x] for x in names), causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64)
+
+
+def _sparse_chunks(a: Arguments) -> Iterator[Chunk]:
+    kv, indices = compacted(a["kv"], a["indices"])
+    return sparse_chunks(
+        a["q"],
+        kv,
+        indices,
+        value_dim=a["value_dim"],
+        lengths=a.get("lengths"),
+        cache_format=a.get("cache_format", "model"),
+        q_scale=a.get("q_scale", 1.0),
+        k_scale=a.get("k_scale", 1.0),
+        limit=_limit(a, GATHERED),
+        compute=torch.float64,
+    )
+
+
+def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> attention.Answer:
+    """What an implementation of attention returned, and what its numbers are held to."""
+    lse, multiplicity = outputs[1] if len(outputs) > 1 else None, 1.0
+    if name == "sparse_mqa":
+        multiplicity = _multiplicity(a["indices"], a["kv"].shape[:-1].numel(), a.get("lengths"))
     return attention.Answer(outputs[0], lse, declared(a, contract), a["q"].shape[-1], multiplicity)
 
 
-def _varlen(chunks: Callable[..., Iterator[Chunk]], *names: str) -> Judge:
-    """The judge of attention over packed requests: ``chunks`` takes the tensors of these names."""
-
+def _attention(name: str) -> Judge:
     def judge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-        tensors = [a[name] for name in names]
         return attention.judge(
-            lambda: chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
-            _answer(a, outputs, contract, 1.0),
+            lambda: attention_chunks(name, a),
+            attention_answer(name, a, outputs, contract),
             a["scale"],
-            None,
+            a.get("sink"),
             power=power,
         )
 
     return judge
-
-
-_dense = _varlen(dense_chunks, "q", "k", "v", "cu_q", "cu_k")
-_masked = _varlen(masked_chunks, "q", "k", "v", "mask", "cu_q", "cu_k")
-
-
-def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    kv, indices = compacted(a["kv"], a["indices"])
-    rows = a["kv"].shape[:-1].numel()
-    return attention.judge(
-        lambda: sparse_chunks(
-            a["q"],
-            kv,
-            indices,
-            value_dim=a["value_dim"],
-            lengths=a.get("lengths"),
-            cache_format=a.get("cache_format", "model"),
-            q_scale=a.get("q_scale", 1.0),
-            k_scale=a.get("k_scale", 1.0),
-            limit=_limit(a, GATHERED),
-            compute=torch.float64,
-        ),
-        _answer(a, outputs, contract, _multiplicity(a["indices"], rows, a.get("lengths"))),
-        a["scale"],
-        a.get("sink"),
-        power=power,
-    )
 
 
 def compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
@@ -209,9 +213,9 @@ def _writer(name: str, target: str, judge: Judge) -> Operator:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _dense),
-    Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _masked),
-    Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _sparse),
+    Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _attention("dense_mha")),
+    Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _attention("masked_mha")),
+    Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _attention("sparse_mqa")),
     Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer, _settle_scores),
     Operator(
         "paged_indexer_scores",

@@ -16,6 +16,7 @@ from .audit import audit
 from .bench import bench
 from .bisect import app as bisect
 from .bringup import bringup
+from .campaign import campaign
 from .capture import capture
 from .check import check
 from .compare import compare
@@ -23,6 +24,7 @@ from .contract import contract
 from .diagnose import diagnose
 from .doctor import doctor
 from .engine import engine
+from .exchange import exchange
 from .graphs import graphs
 from .history import history
 from .replay import replay
@@ -49,6 +51,7 @@ app.command()(repro)
 app.command()(shrink)
 app.command()(diagnose)
 app.command()(audit)
+app.command()(campaign)
 app.command()(replay)
 app.command()(doctor)
 app.command()(contract)
@@ -62,6 +65,7 @@ app.command()(compare)
 app.command()(capture)
 app.command()(engine)
 app.command()(bringup)
+app.command()(exchange)
 
 
 def _show_version(wanted: bool) -> None:

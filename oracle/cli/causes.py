@@ -6,6 +6,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -51,12 +52,13 @@ def bundle(screen: Console, folder: Path, verdicts: Sequence[Verdict], device: s
         screen.print(Text.assemble(("  case  ", "dim"), found.case.id), soft_wrap=True)
 
 
-def diagnose(screen: Console, verdicts: Sequence[Verdict], device: str) -> None:
-    """Diagnose the failures."""
+def diagnose(screen: Console, verdicts: Sequence[Verdict], device: str) -> list[dict[str, Any]]:
+    """Diagnose the failures; returns what was found as records."""
     from ..cause.named import named
     from ..diagnose import diagnose as find
-    from ..reports.diagnose_report import report
+    from ..reports.diagnose_report import record, report
 
+    records = []
     for verdict in kinds(verdicts):
         make = named(verdict.implementation, verdict.case.operator)
         screen.print(Text.assemble("\n", ("why  ", "dim"), (verdict.implementation, "bold")))
@@ -64,6 +66,8 @@ def diagnose(screen: Console, verdicts: Sequence[Verdict], device: str) -> None:
         with contextlib.redirect_stdout(sys.stderr):
             found = find(verdict.case, make, device)
         report(screen, found)
+        records.append(record(found) | {"implementation": verdict.implementation})
+    return records
 
 
 def check_folder(folder: str | None) -> Path | None:

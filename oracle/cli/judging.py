@@ -12,6 +12,7 @@ from typing import Any
 from ..errors import BadInput
 from ..ledger import Known, apply
 from ..pool import Pool
+from ..reports.page import Attached
 from ..reports.progress import progress
 from ..reports.summary import Summary
 from ..verdict import Verdict
@@ -57,9 +58,9 @@ class Documents:
         verdicts: Sequence[Verdict],
         *,
         environment: Mapping[str, Any] | None = None,
-        audit: Mapping[str, Any] | None = None,
+        attached: Attached | None = None,
     ) -> None:
-        """Write them all; ``environment`` is that of this process unless given, ``audit`` joins the HTML page."""
+        """Write them all; ``environment`` is that of this process unless given."""
         if all(getattr(self, field.name) is None for field in fields(self)):
             return
         from ..environment import environment as here
@@ -69,10 +70,11 @@ class Documents:
         from ..reports.page import page
 
         facts = dict(environment) if environment is not None else here()
-        write(self.json, lambda: dumps(check_document(command, facts, summary, verdicts)))
+        diagnoses = attached.diagnoses if attached else ()
+        write(self.json, lambda: dumps(check_document(command, facts, summary, verdicts, diagnoses)))
         write(self.junit, lambda: junit(verdicts, facts))
         write(self.markdown, lambda: markdown(verdicts, summary, facts))
-        write(self.html, lambda: page(verdicts, summary, facts, command=command, audit=audit))
+        write(self.html, lambda: page(verdicts, summary, facts, command=command, attached=attached))
 
 
 def judge(

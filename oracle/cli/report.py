@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import json as json_
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from ..errors import BadInput
+from ..reports.page import Attached
+from ..verdict import Verdict
 from . import options
 from .judging import Documents
 from .terminal import console
 
+#: Documents that a page is made of.
+SCHEMAS = ("attnoracle.check", "attnoracle.diagnose", "attnoracle.route", "attnoracle.audit")
+
 Files = Annotated[
-    list[str], typer.Argument(metavar="FILE...", help="What check --json wrote; several are put together.")
+    list[str],
+    typer.Argument(metavar="FILE...", help="What --json of check wrote; of diagnose, route, audit: joins the page."),
 ]
 Audit = Annotated[
-    str | None, typer.Option("--audit", metavar="FILE", help="What audit --json wrote: its kill matrix joins the page.")
+    str | None, typer.Option("--audit", metavar="FILE", help="What audit --json wrote: the same as among the files.")
 ]
 
 
@@ -35,28 +42,59 @@ def report(
     from ..reports.table import report as table
 
     documents = Documents(None, junit, markdown, html)
-    read = [_document(path, "attnoracle.check") for path in files]
+    given = [(path, _document(path)) for path in [*files, *([audit] if audit else [])]]
+    runs = [one for _, one in given if _schema(one) == "attnoracle.check"]
+    if not runs:
+        raise BadInput(f"{', '.join(files)}: expected at least one document of attnoracle check")
     try:
-        verdicts = [parse_verdict(record) for one in read for record in one["verdicts"]]
-        seconds = sum(float(one["summary"]["seconds"]) for one in read)
+        verdicts = [parse_verdict(record) for one in runs for record in one["verdicts"]]
+        seconds = sum(float(one["summary"]["seconds"]) for one in runs)
     except (KeyError, TypeError, ValueError) as error:
         raise BadInput(f"{', '.join(files)}: expected the verdicts of attnoracle check: {error}") from None
-    kills = _document(audit, "attnoracle.audit") if audit else None
     summary = Summary.of(verdicts, seconds)
-    command = read[0]["command"] if len(read) == 1 else ["attnoracle", *context.obj]
-    documents.write(command, summary, verdicts, environment=read[0]["environment"], audit=kills)
+    command = runs[0]["command"] if len(given) == 1 else ["attnoracle", *context.obj]
+    try:
+        documents.write(
+            command, summary, verdicts, environment=runs[0]["environment"], attached=_attached(given, verdicts)
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, BadInput):
+            raise
+        raise BadInput(f"{', '.join(files)}: expected them as --json writes them: {error!r}") from None
     if not any((html, markdown, junit)):
         table(console(), verdicts, summary)
     raise typer.Exit(summary.exit_code)
 
 
-def _document(path: str, schema: str) -> dict[str, Any]:
+def _attached(given: Sequence[tuple[str, dict[str, Any]]], verdicts: Sequence[Verdict]) -> Attached:
+    """What the other documents add to the page. Raises BadInput for a diagnosis of a failure that is not there."""
+    failures = {(verdict.implementation, verdict.case.id) for verdict in verdicts if verdict.bad}
+    audits = [one for _, one in given if _schema(one) == "attnoracle.audit"]
+    if len(audits) > 1:
+        raise BadInput("two documents of attnoracle audit: expected one")
+    diagnoses = []
+    for path, one in given:
+        for record in one.get("diagnoses", ()):
+            key = (str(record.get("implementation")), str(record["case"]["id"]))
+            if key not in failures:
+                raise BadInput(f"{path}: diagnoses {' on '.join(key)}, which is no failure of the run; leave it out")
+            diagnoses.append(record)
+    routes = [record for _, one in given if _schema(one) == "attnoracle.route" for record in one["routes"]]
+    return Attached(audits[0] if audits else None, diagnoses, routes)
+
+
+def _document(path: str) -> dict[str, Any]:
     try:
         found = json_.loads(Path(path).read_text(encoding="utf-8"))
     except OSError as error:
         raise BadInput(f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise BadInput(f"{path}: expected JSON: {error}") from None
-    if not isinstance(found, dict) or found.get("schema", {}).get("name") != schema:
-        raise BadInput(f"{path}: expected a document of {schema}, as --json writes it")
+    if not isinstance(found, dict) or _schema(found) not in SCHEMAS:
+        raise BadInput(f"{path}: expected a document of {', '.join(SCHEMAS)}, as --json writes it")
     return found
+
+
+def _schema(document: dict[str, Any]) -> Any:
+    schema = document.get("schema")
+    return schema.get("name") if isinstance(schema, dict) else None

@@ -6,7 +6,7 @@ For cases of the size that diagnosis works on; a production case is shrunk first
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -14,23 +14,19 @@ import torch
 from torch import Tensor
 
 from ...optimized.contract import UNIT_ROUNDOFF, Contract
-from ...reference.chunks import Chunk
-from ...reference.dense_mha import dense_chunks
 from ...reference.layouts import decode_rows
-from ...reference.masked_mha import masked_chunks
-from ...reference.sparse_mqa import sparse_chunks
 from ..judge import indexer, merge
 from ..judge.bounds import FALSE_ALARM, SHARES, deviations
 from ..judge.budget import budget
 from ..judge.formats import SMALLEST_SUBNORMAL, format_of
 from ..judge.moments import moments
+from ..operators import attention_chunks
 from ..operators import declared as spelled_out
 from ..operators import operator as by_name
 
 Arguments = Mapping[str, Any]
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
 INDEXERS = ("indexer_scores", "paged_indexer_scores")
-_LIMIT = 2**22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,26 +37,6 @@ class Expectation:
     allowed: dict[str, Tensor]
     axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Names of the axes of an output, where they are not those of attention, scores or a selection."""
-
-
-def chunks(operator: str, a: Arguments) -> Iterator[Chunk]:
-    """The fp64 chunks of an attention call."""
-    if operator == "sparse_mqa":
-        return sparse_chunks(
-            a["q"],
-            a["kv"],
-            a["indices"],
-            value_dim=a["value_dim"],
-            lengths=a.get("lengths"),
-            cache_format=a.get("cache_format", "model"),
-            q_scale=a.get("q_scale", 1.0),
-            k_scale=a.get("k_scale", 1.0),
-            limit=_LIMIT,
-            compute=torch.float64,
-        )
-    tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k") if name in a]
-    make = masked_chunks if operator == "masked_mha" else dense_chunks
-    return make(*tensors, causal=a["causal"], limit=_LIMIT, compute=torch.float64)
 
 
 def expectation(operator: str, a: Arguments, contract: Contract) -> Expectation:
@@ -90,7 +66,7 @@ def _attention(operator: str, a: Arguments, contract: Contract) -> Expectation:
     out, allowed = (torch.zeros(s, h, width, dtype=torch.float64) for _ in range(2))
     lse, lse_allowed = (torch.zeros(s, h, dtype=torch.float64) for _ in range(2))
     z = deviations(s * h * width, FALSE_ALARM / SHARES)
-    for chunk in chunks(operator, a):
+    for chunk in attention_chunks(operator, a):
         underflow = declared.probabilities in SMALLEST_SUBNORMAL
         rounded = declared.dequantised is not None
         m = moments(chunk, a["scale"], cell, a.get("sink"), underflow=underflow, dequantised=rounded)

@@ -105,12 +105,12 @@ def _tame(rows: Tensor) -> Tensor:
 
 def _due(seen: Observation) -> Tensor:
     """Keys that each query of a packed batch may see, [s,t]."""
-    from .expectation import chunks
+    from ..operators import attention_chunks
 
     a = seen.arguments
     cu_q, cu_k = a["cu_q"].cpu().long(), a["cu_k"].cpu().long()
     due = torch.zeros(a["q"].shape[0], a["k"].shape[0], dtype=torch.float64)
-    for chunk in chunks(seen.operator, a):
+    for chunk in attention_chunks(seen.operator, a):
         if chunk.rows.stop == chunk.rows.start or not chunk.keys.shape[1]:
             continue
         request = int(torch.searchsorted(cu_q, chunk.rows.start, right=True)) - 1

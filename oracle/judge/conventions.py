@@ -236,7 +236,9 @@ def explained(
             answer = right() if answer is None else answer
             if group is INDEXING and _largest(view.outputs) > POISONED * _largest(answer):
                 continue
-            if not _found(hypothesis, replace(view, outputs=answer), judge, shapes):
+            seen = _found(hypothesis, replace(view, outputs=answer), judge, shapes)
+            # Half right has to have power where it is right: poison that is read leaves only the LSE's budget small.
+            if not seen or (left and not seen & (wrong - left)):
                 continue
             if left:
                 partly = hypothesis, wrong - left

@@ -15,13 +15,14 @@ from ..diagnose.ranking import Ranked
 from ..environment import environment
 from .json_report import case_record, dumps, verdict_record
 from .json_report import document as envelope
-from .plain import duration, line
+from .plain import duration, line, share
 
 
 def record(found: Diagnosis) -> dict[str, Any]:
     """JSON-ready: the conclusion, marks, maps, hypotheses and stage."""
     return {
         "case": case_record(found.case),
+        "implementation": found.verdict.implementation if found.verdict else "",
         "conclusion": found.conclusion,
         "marks": [{"name": m.name, "stage": m.stage, "words": m.words} for m in found.marks],
         "maps": as_records(list(found.maps)),
@@ -85,13 +86,8 @@ def _hypotheses(ranked: Sequence[Ranked]) -> Table:
         told = Text(line(one.hypothesis.words), "" if one.fits else "dim")
         for other in one.also[:3]:
             told.append(f"\n  the same here: {line(other.words)}", "dim")
-        table.add_row(_share(one.explained), told, one.hypothesis.stage)
+        table.add_row(share(one.explained), told, one.hypothesis.stage)
     return table
-
-
-def _share(explained: float) -> str:
-    text = f"{explained:.2%}"
-    return "99.99%" if text == "100.00%" and explained < 1.0 else text.replace("100.00%", "100%")
 
 
 def _hypothesis(one: Ranked) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ..case import Case
@@ -21,11 +21,17 @@ def document(
 
 
 def check_document(
-    command: Sequence[str], environment: dict[str, Any], summary: Summary, verdicts: Sequence[Verdict]
+    command: Sequence[str],
+    environment: dict[str, Any],
+    summary: Summary,
+    verdicts: Sequence[Verdict],
+    diagnoses: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
-    """``attnoracle.check``, version 1."""
-    records = [verdict_record(verdict) for verdict in verdicts]
-    return document("check", command, environment, summary.as_dict(), verdicts=records)
+    """``attnoracle.check``, version 1; with ``diagnoses`` where there are any."""
+    lists = {"verdicts": [verdict_record(verdict) for verdict in verdicts]} | (
+        {"diagnoses": list(diagnoses)} if diagnoses else {}
+    )
+    return document("check", command, environment, summary.as_dict(), **lists)
 
 
 def dumps(value: Any) -> str:

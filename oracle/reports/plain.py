@@ -34,3 +34,9 @@ def duration(seconds: float) -> str:
 
 def plural(count: int, word: str) -> str:
     return f"{count} {word}" if count == 1 else f"{count} {word}s"
+
+
+def share(part: float) -> str:
+    """A part of one in percent; 100 % is said of the whole only."""
+    text = f"{part:.2%}"
+    return "99.99%" if text == "100.00%" and part < 1.0 else text.replace("100.00%", "100%")

@@ -43,3 +43,8 @@ def colour(ratio: float) -> tuple[int, int, int]:
             r, g, b = (round(a + (z - a) * share) for a, z in zip(first, second, strict=True))
             return r, g, b
     return _STOPS[-1][1]
+
+
+def ramp() -> str:
+    """The colours from 0 to the last stop as the stops of a CSS gradient, evenly spaced."""
+    return ", ".join(f"rgb{colour}" for _, colour in _STOPS)

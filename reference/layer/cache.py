@@ -55,6 +55,8 @@ class LatentCache(PagedCache):
     """Rows cat(kv_c, k_pe) [n, c+r], in a float dtype or in plain e4m3 with one scale: value = code * k_scale."""
 
     name = "latent"
+    format = "model"
+    """How a sparse kernel is to read ``values``: as they are, or as rows of ``fp8_ds_mla``."""
 
     def __init__(
         self,

@@ -5,15 +5,16 @@ import struct
 import zlib
 from dataclasses import replace
 from datetime import date
+from pathlib import Path
 
 import pytest
 
 from attnoracle.oracle import history, ledger
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.reports.json_report import check_document, dumps
+from attnoracle.oracle.reports.json_report import check_document, document, dumps
 from attnoracle.oracle.reports.markdown import markdown
-from attnoracle.oracle.reports.page import page
+from attnoracle.oracle.reports.page import Attached, page
 from attnoracle.oracle.reports.png import encode
 from attnoracle.oracle.reports.summary import Summary
 from attnoracle.oracle.verdict import Finding
@@ -132,21 +133,21 @@ def evil(failure):
 
 def test_whatever_a_kernel_is_called_or_prints_is_escaped(evil):
     summary = Summary.of(evil, 1.0)
-    html = page(
-        evil, summary, MACHINE | {"torch": EVIL}, command=[EVIL], audit={"faults": [{"name": EVIL, "checks": []}]}
+    idea = {"words": EVIL, "stage": EVIL, "explained": 0.999999, "fits": True, "same_here": [{"words": EVIL}]}
+    why = {"case": {"id": evil[0].case.id}, "implementation": evil[0].implementation, "conclusion": EVIL}
+    step = {"name": EVIL, "answer": EVIL, "reasons": [EVIL], "steps": []}
+    attached = Attached(
+        audit={"faults": [{"name": EVIL, "checks": []}]},
+        diagnoses=[why | {"hypotheses": [idea], "stage": {"stage": EVIL, "why": EVIL}}],
+        routes=[{"batch": EVIL, "runs": EVIL, "skip": False, "hazards": [EVIL], "steps": [step]}],
     )
+    html = page(evil, summary, MACHINE | {"torch": EVIL}, command=[EVIL], attached=attached)
+    assert "99.99%" in html, "all of it is said of the whole only"
     assert "<img src=x" not in html and html.count("</script>") == 1 and "\x1b" not in html
     assert "data:image/png;base64," in html and not re.search(r'(src|href)="(?!data:|#)', html)
     told = markdown(evil, summary, MACHINE)
     outside = re.sub(r"```text\n.*?\n```", "", told, flags=re.DOTALL)
     assert "<img" not in outside and "|`" not in outside and "@me" not in outside
-
-
-def test_a_page_of_two_thousand_verdicts_is_small(failure, make_verdict, make_case):
-    rough = tuple(tuple(0.37 * ((7 * x + 3 * y) % 11) for x in range(32)) for y in range(32))
-    bad = replace(failure, error_map=rough)
-    verdicts = [bad if seed % 4 == 0 else make_verdict("PASS", case=make_case(seed=seed)) for seed in range(2000)]
-    assert len(page(verdicts, Summary.of(verdicts, 60.0), MACHINE).encode()) < 3_000_000
 
 
 def test_report_puts_runs_together(tmp_path, failure, make_verdict, capsys):
@@ -160,3 +161,33 @@ def test_report_puts_runs_together(tmp_path, failure, make_verdict, capsys):
     assert "A fault was found" in (tmp_path / "p.html").read_text()
     (tmp_path / "a.json").write_text("{}")
     assert main(["report", names[0]]) == 2
+
+
+@pytest.fixture
+def documents(tmp_path, failure):
+    """A run with a failure, its diagnosis, and a route, as commands write them; returns their paths."""
+    case = {"id": failure.case.id}
+    diagnosis = {"case": case, "implementation": failure.implementation, "conclusion": "a tile", "hypotheses": []}
+    route = {"batch": "2q1s9", "runs": "dense_mha", "skip": False, "steps": [], "hazards": []}
+    found = {
+        "run": check_document(["attnoracle", "check"], MACHINE, Summary.of([failure], 1.0), [failure]),
+        "why": document("diagnose", [], {}, {}, diagnoses=[diagnosis | {"stage": None}], verdicts=[]),
+        "route": document("route", [], {}, {}, routes=[route]),
+    }
+    for name, one in found.items():
+        (tmp_path / name).write_text(dumps(one))
+    return {name: str(tmp_path / name) for name in found}
+
+
+def test_what_other_commands_found_joins_the_page_of_a_run(documents, tmp_path, capsys):
+    assert main(["report", *documents.values(), "--html", str(tmp_path / "p.html")]) == 1
+    html = (tmp_path / "p.html").read_text()
+    assert "Diagnosis: a tile" in html and "2q1s9" in html and "Kill matrix" not in html
+    assert main(["report", documents["route"]]) == 2
+    assert "at least one document of attnoracle check" in capsys.readouterr().err
+    Path(documents["why"]).write_text(Path(documents["why"]).read_text().replace(":s0", ":s7"))
+    assert main(["report", *documents.values(), "--html", str(tmp_path / "p.html")]) == 2
+    assert "which is no failure of the run" in capsys.readouterr().err
+    Path(documents["route"]).write_text(dumps(document("route", [], {}, {}, routes=[{}])))
+    assert main(["report", documents["run"], documents["route"], "--html", str(tmp_path / "p.html")]) == 2
+    assert "as --json writes them" in capsys.readouterr().err

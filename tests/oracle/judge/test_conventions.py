@@ -112,6 +112,21 @@ def test_an_answer_made_of_poison_names_no_reading_of_the_indices():
     assert not any("index" in finding.convention for finding in verdict.findings)
 
 
+def test_half_an_answer_that_poison_explains_is_not_explained():
+    """Counted from the lowest index, a lost tail would read poison, whose budget holds any output; not the LSE's."""
+    from attnoracle.reference import sparse_mqa
+
+    def kernel(q, kv, indices, *, scale, value_dim, lengths=None, sink=None):
+        out, lse = sparse_mqa(q, kv, indices[:, :64], scale=scale, value_dim=value_dim)
+        return out.to(q.dtype), lse.float()
+
+    case = Case.parse("sparse_mqa:tiny:h4:q6:k128:top65:bf16:randn:offset:invalid:s4")
+    mine = Implementation("sparse_mqa/mine", Contract(), lambda facts: None, lambda: kernel)
+    verdict = check(case, mine)
+    assert verdict.status == "FAIL" and {"element", "lse"} <= {finding.check for finding in verdict.findings}
+    assert [finding.convention for finding in verdict.findings if finding.convention] == []
+
+
 def test_without_explaining_nothing_is_named():
     faulty = fault("lse-base-2")
     verdict = check(Case.parse(SPARSE.format("-")), faulty.implementation(), explain=False)

@@ -11,6 +11,7 @@ from scipy import special
 
 from ..case import Case
 from ..faults import FAULTS, VERDICTS, Fault
+from ..properties.table import PROPERTIES
 from ..suites import suite
 from ..verdict import Status, Verdict
 from .trial import FAULT
@@ -20,6 +21,8 @@ KILLERS = (
     "structure", "memory", "rerun", "element", "row", "query", "head", "column", "global", "bias", "lse", "topk",
     "exact", "sequence", "error",
 )  # fmt: skip
+#: The same, and the properties behind them.
+ORDER = (*KILLERS, *(one.name for one in PROPERTIES))
 CONFIDENCE = 0.95
 
 
@@ -46,7 +49,7 @@ class Outcome:
             case=verdict.case.id,
             status=verdict.status,
             reason=verdict.reason,
-            checks=tuple(sorted(checks, key=KILLERS.index)),
+            checks=tuple(sorted(checks, key=ORDER.index)),
             cases=int(verdict.measures.get("cases", 1)),
             seconds=round(verdict.seconds, 4),
         )

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from ..case import Case
 from ..faults import FAULTS, VERDICTS, Fault
+from ..properties.table import PROPERTIES
 from ..suites import suite
 from ..verdict import Status, Verdict
 from .trial import FAULT
@@ -20,6 +21,8 @@ KILLERS = (
     "structure", "memory", "rerun", "element", "row", "query", "head", "column", "global", "bias", "lse", "topk",
     "exact", "sequence", "error",
 )  # fmt: skip
+#: The same, and the properties behind them.
+ORDER = (*KILLERS, *(one.name for one in PROPERTIES))
 CONFIDENCE = 0.95
 
 
@@ -46,7 +49,7 @@ class Outcome:
             case=verdict.case.id,
             status=verdict.status,
             reason=verdict.reason,
-            checks=tuple(sorted(checks, key=KILLERS.index)),
+            checks=tuple(sorted(checks, key=ORDER.index)),
             cases=int(verdict.measures.get("cases", 1)),
             seconds=round(verdict.seconds, 4),
         )
@@ -94,7 +97,7 @@ def upper_bound(rejected: int, runs: int, confidence: float = CONFIDENCE) -> flo
     """One-sided Clopper-Pearson bound on a chance of which ``rejected`` of ``runs`` independent trials came true."""
     if rejected >= runs:
         return 1.0
-    return float(stats.beta.ppf(confidence, rejected + 1, runs - rejected))
+    return float(special.betaincinv(rejected + 1, runs - rejected, confidence))
 
 
 @dataclass(frozen=True, slots=True)

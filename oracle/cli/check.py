@@ -19,6 +19,7 @@ from ..reports.summary import FAULT
 from . import causes, guests, options
 from .judging import Documents, judge
 from .properties import Wished, refuse, run_properties
+from .sanitize import run_sanitizer
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
 
@@ -52,14 +53,24 @@ def check(
     known: options.KnownFile = None,
     history: options.History = None,
     properties: options.Properties = False,
+    sanitize: options.Sanitize = False,
     list_: options.List = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Check implementations against the references."""
-    if properties:
-        refused = {"jobs": jobs, "timeout": timeout, "isolate": isolate, "memory": memory, "resume": resume}
-        refused |= {"junit": junit, "bundle": bundle, "diagnose": diagnose, "markdown": markdown, "html": html}
-        refuse(refused | {"known": known, "history": history, "suite": suite != options.Suite.quick})
+    if properties or sanitize:
+        refused: dict[str, object] = {
+            "jobs": jobs,
+            "isolate": isolate,
+            "memory": memory,
+            "resume": resume,
+            "junit": junit,
+        }
+        refused |= {"bundle": bundle, "diagnose": diagnose, "markdown": markdown, "html": html}
+        refused |= {"known": known, "history": history, "suite": suite != options.Suite.quick}
+        refused |= {"timeout": timeout} if properties else {"impl": impl, "list": list_, "geometry": geometry}
+        refused["sanitize"] = properties and sanitize
+        refuse("--properties" if properties else "--sanitize", refused)
     if memory is not None and not isolate:
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
     limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
@@ -76,9 +87,11 @@ def check(
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     wanted = [*(implementation or ()), *(one.name for one in mine)]
     candidates = implementations(wanted, operator or (), but=slow)
-    if properties:
+    if properties or sanitize:
         wished = Wished(tuple(case or ()), tuple(geometry or ()), where or "cpu", seed, json, list_, quiet)
-        raise typer.Exit(run_properties(context, candidates, wished))
+        if properties:
+            raise typer.Exit(run_properties(context, candidates, wished))
+        raise typer.Exit(run_sanitizer(context, candidates, wished, limit))
     if list_:
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))

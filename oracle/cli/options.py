@@ -78,6 +78,9 @@ Properties = Annotated[
     bool,
     typer.Option("--properties", help="Relations between an implementation's own answers, without a reference."),
 ]
+Sanitize = Annotated[
+    bool, typer.Option("--sanitize", help="compute-sanitizer over the Triton kernels, on a GPU; --timeout a tool.")
+]
 List = Annotated[bool, typer.Option("--list", help="Print the ids of the cases and stop.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Only failures and the last line.")]
 

@@ -19,11 +19,11 @@ from .selection import among, named_cases
 from .terminal import check_target, clean_stdout, console, say, write
 
 
-def refuse(taken: Mapping[str, Any]) -> None:
-    """Raises BadInput for options of ``check`` that say nothing about properties."""
+def refuse(option: str, taken: Mapping[str, Any]) -> None:
+    """Raises BadInput for options of ``check`` that do not go with this one."""
     given = [f"--{name.replace('_', '-')}" for name, value in taken.items() if value]
     if given:
-        raise BadInput(f"--properties: does not go with {', '.join(given)}; properties have small cases of their own")
+        raise BadInput(f"{option}: does not go with {', '.join(given)}; it has small cases of its own")
 
 
 def matching(patterns: Sequence[str]) -> list[str]:
@@ -50,6 +50,7 @@ class Wished:
 def run_properties(context: typer.Context, candidates: Sequence[Any], wished: Wished) -> int:
     """Run, report and return the exit code. ``candidates``: implementations."""
     from ..facts import facts
+    from ..properties.call import Call
     from ..properties.cases import cases_for, property_cases
     from ..properties.property import Outcome
     from ..properties.run import hold
@@ -94,6 +95,6 @@ def run_properties(context: typer.Context, candidates: Sequence[Any], wished: Wi
                 advance(outcome)
     seconds = time.monotonic() - started
     write(wished.json, lambda: dumps(document(["attnoracle", *context.obj], environment(), outcomes, seconds)))
-    invariant = [one.name for one in candidates if one.contract.batch_invariant]
+    invariant = [one.name for case, one in pairs if Call(case, one, wished.device).invariant]
     report(screen, outcomes, unsupported, seconds, invariant=invariant, quiet=wished.quiet)
     return exit_code(outcomes)

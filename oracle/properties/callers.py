@@ -7,7 +7,6 @@ on several threads or CUDA streams.
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,9 +16,7 @@ import torch
 from torch import Tensor
 
 from ...optimized.implementation import Run
-from ...optimized.triton_runtime import interpreted
 from ..calling import Raised, called, plain, told
-from ..globals import GlobalState
 from ..operators import operator
 from .call import Answer, Call, alike, copied
 from .claim import Broken, Claim, DoesNotApply, same
@@ -38,13 +35,9 @@ def two_callers(call: Call) -> Iterator[Claim]:
     Bit for bit where runs are declared repeatable. The first answer must also stay what it was when the second came.
     """
     (a, answer), (b, other) = call.plain(), _other(call)
-    state = GlobalState.take()
-    try:
-        yield from _interleaved(call, (a, b), (answer, other))
-        _threads_apply(call)
-        yield from _threaded(call, (a, b), (answer, other))
-    finally:
-        state.restore()
+    yield from _interleaved(call, (a, b), (answer, other))
+    _threads_apply(call)
+    yield from _threaded(call, (a, b), (answer, other))
 
 
 def two_streams(call: Call) -> Iterator[Claim]:
@@ -108,11 +101,7 @@ def _interleaved(call: Call, given: tuple[Any, Any], alone: tuple[Answer, Answer
 def _threads_apply(call: Call) -> None:
     if call.device.startswith("cuda"):
         return  # both threads launch on one stream: two_streams looks for the race
-    function: Any = call.implementation.load()
-    while isinstance(function, partial):
-        function = function.func
-    module = vars(sys.modules.get(getattr(function, "__module__", ""), object))
-    if interpreted() and ("triton" in call.implementation.backend or "triton" in module):
+    if call.interpreted:
         raise DoesNotApply("Triton's interpreter keeps a launch in globals: two threads need compiled kernels")
 
 

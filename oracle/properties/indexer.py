@@ -165,8 +165,7 @@ def key_columns(call: Call) -> Iterator[Claim]:
     order = shuffled(t, call.case.seed, a["k"].device)
     answer = call.answer(whole)
     moved = call.answer({**whole, "k": whole["k"][order], "k_scale": whole["k_scale"][order]})
-    invariant = call.contract.batch_invariant and call.repeats
-    allowed = 0.0 if invariant else moved.allowed + answer.allowed[:, order]
+    allowed = 0.0 if call.invariant else moved.allowed + answer.allowed[:, order]
     yield near("columns of keys in another order", moved.out, answer.out[:, order], allowed)
 
 
@@ -180,11 +179,11 @@ def scores_shift(call: Call) -> Iterator[Claim]:
     if a.get("max_seqlen_k") is not None:
         yield from (
             equal(call, "of moved windows", moved, answer)
-            if call.contract.batch_invariant
+            if call.invariant
             else [near("scores of moved windows", moved.out, answer.out, moved.allowed + answer.allowed)]
         )
         return
     skipped = min(by, len(a["k"]))
     got = moved.out[:, skipped:]
-    allowed = 0.0 if call.contract.batch_invariant and call.repeats else moved.allowed[:, skipped:] + answer.allowed
+    allowed = 0.0 if call.invariant else moved.allowed[:, skipped:] + answer.allowed
     yield near("scores of moved windows", got, answer.out, allowed)

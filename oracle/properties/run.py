@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from ...optimized.implementation import Implementation
 from ..case import Case
 from ..errors import Unsupported
+from ..globals import GlobalState
 from .call import Call
 from .claim import Broken, DoesNotApply
 from .property import Outcome, Property, Status
@@ -33,6 +34,7 @@ def tried(one: Property, call: Call) -> Outcome:
     """The outcome of one property of the call's operator. Raises what the tool itself raises, and nothing else."""
     made = 0
     largest = 0.0
+    state = GlobalState.take()
     try:
         for claim in one.relation(call):
             made += claim.size > 0
@@ -47,6 +49,8 @@ def tried(one: Property, call: Call) -> Outcome:
         return _outcome(one, call, "not applicable", str(reason), largest, made)
     except Broken as broken:
         return _outcome(one, call, "failed", str(broken), math.inf, made)
+    finally:
+        state.restore()
     if not made:
         return _outcome(one, call, "not applicable", "nothing to compare on this case", 0.0, 0)
     return _outcome(one, call, "held", "", largest, made)

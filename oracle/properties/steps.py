@@ -70,7 +70,7 @@ def _one_by_one(call: Call) -> Iterator[Claim]:
         "block_table": a["block_table"].repeat_interleave(m, 0),
     }
     got = call.answer(single)
-    bound = 0.0 if call.contract.batch_invariant and call.repeats else got.allowed + answer.allowed
+    bound = 0.0 if call.invariant else got.allowed + answer.allowed
     yield near("scores of drafted tokens one by one", got.out, answer.out, bound)
 
 

@@ -30,12 +30,12 @@ def document(command: Sequence[str], environment: dict[str, Any], audit: Audit) 
         command,
         environment,
         audit.summary(),
-        faults=[_fault(trial) for trial in audit.trials],
-        good=[_good(audit, name) for name in dict.fromkeys(run.name for run in audit.runs)],
+        faults=[fault_record(trial) for trial in audit.trials],
+        good=[good_record(audit, name) for name in dict.fromkeys(run.name for run in audit.runs)],
     )
 
 
-def _fault(trial: Trial) -> dict[str, Any]:
+def fault_record(trial: Trial) -> dict[str, Any]:
     fault, outcome = trial.fault, trial.outcome
     return {
         "name": fault.name,
@@ -57,7 +57,7 @@ def _fault(trial: Trial) -> dict[str, Any]:
     }
 
 
-def _good(audit: Audit, name: str) -> dict[str, Any]:
+def good_record(audit: Audit, name: str) -> dict[str, Any]:
     runs = [run for run in audit.runs if run.name == name]
     rejected = [run for run in runs if run.bad]
     return {

@@ -60,7 +60,7 @@ class Place:
         confinement: Confinement | None = None,
         tries: int = 1,
     ) -> Iterator[Engine]:
-        """Workers that judge; ``jobs``: at most so many. ``confinement`` and ``tries`` are those of the local engine."""
+        """Workers that judge; ``jobs``: at most so many. ``confinement`` and ``tries``: of the local engine only."""
         if self.ray is None:
             from ..pool import Pool, default_jobs
 

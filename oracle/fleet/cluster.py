@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,7 +137,9 @@ class RayEngine:
 
     tries = TRIES
 
-    def __init__(self, ray: Any, *, device: str, judge: Judge, timeout: float | None, workers: int | None = None) -> None:
+    def __init__(
+        self, ray: Any, *, device: str, judge: Judge, timeout: float | None = None, workers: int | None = None
+    ) -> None:
         """``workers``: at most so many; None: one for each GPU or CPU that the cluster has."""
         self._ray, self._judge, self._timeout = ray, judge, timeout
         self.device = device
@@ -210,7 +211,11 @@ class RayEngine:
 
     def _collect(self, until: float | None) -> list[tuple[int, Answer]]:
         """Wait for one worker; what it says, and what was lost with those that are gone."""
-        first = {worker.ready if worker.ready is not None else worker.sent[0].reference: worker for worker in self._busy()}
+        first = {
+            worker.sent[0].reference if worker.ready is None else worker.ready: worker
+            for worker in self._workers
+            if worker.ready is not None or worker.sent
+        }
         if not first:
             # Every worker is gone and none has started anew: wait for a node to come back.
             time.sleep(0.1 if until is None else max(0.0, min(0.1, until - time.monotonic())))
@@ -223,9 +228,6 @@ class RayEngine:
         for worker in list(self._workers):
             answers += self._overdue(worker)
         return answers
-
-    def _busy(self) -> Iterable[_Worker]:
-        return [worker for worker in self._workers if worker.ready is not None or worker.sent]
 
     def _taken(self, worker: _Worker, reference: Any) -> list[tuple[int, Answer]]:
         try:

@@ -28,7 +28,7 @@ class FakeRay:
     exceptions = SimpleNamespace(RayActorError=ActorGone)
 
     def __init__(self, **resources):
-        self.resources, self.started, self.gone, self.asked = resources, [], set(), []
+        self.resources, self.started, self.gone, self.asked, self.turn = resources, [], set(), [], 0
 
     def cluster_resources(self):
         return self.resources
@@ -64,7 +64,9 @@ class FakeRay:
         return call
 
     def wait(self, references, num_returns, timeout):
-        return references[-1:], references[:-1]
+        self.turn += 1
+        chosen = references[self.turn % len(references)]
+        return [chosen], [one for one in references if one is not chosen]
 
     def get(self, reference):
         _, actor, name, arguments = next(one for one in self.asked if one[0] is reference)

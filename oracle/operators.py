@@ -66,14 +66,12 @@ def _limit(a: Arguments, limits: Mapping[str, int]) -> int:
     return limits.get(a["q"].device.type, limits["cpu"])
 
 
-def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
-    lse = outputs[1] if len(outputs) > 1 else None
+def declared(a: Arguments, contract: Contract) -> Contract:
+    """The contract of an attention call with the format of P spelled out; what is not dequantised is not rounded."""
     stored = a["v" if "v" in a else "kv"].dtype
     values: Format = "bf16" if stored.itemsize == 1 else format_of(stored)
-    declared = contract if contract.probabilities else replace(contract, probabilities=values)
-    if a.get("cache_format", "model") != "fp8_ds_mla":
-        declared = replace(declared, dequantised=None)
-    return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
+    found = contract if contract.probabilities else replace(contract, probabilities=values)
+    return found if a.get("cache_format", "model") == "fp8_ds_mla" else replace(found, dequantised=None)
 
 
 #: Tensors of attention over packed requests, and the function that cuts it into chunks.
@@ -92,7 +90,7 @@ def attention_chunks(name: str, a: Arguments) -> Iterator[Chunk]:
 
 
 def _sparse_chunks(a: Arguments) -> Iterator[Chunk]:
-    kv, indices = _compacted(a["kv"], a["indices"])
+    kv, indices = compacted(a["kv"], a["indices"])
     return sparse_chunks(
         a["q"],
         kv,
@@ -109,10 +107,10 @@ def _sparse_chunks(a: Arguments) -> Iterator[Chunk]:
 
 def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> attention.Answer:
     """What an implementation of attention returned, and what its numbers are held to."""
-    multiplicity = 1.0
+    lse, multiplicity = outputs[1] if len(outputs) > 1 else None, 1.0
     if name == "sparse_mqa":
         multiplicity = _multiplicity(a["indices"], a["kv"].shape[:-1].numel(), a.get("lengths"))
-    return _answer(a, outputs, contract, multiplicity)
+    return attention.Answer(outputs[0], lse, declared(a, contract), a["q"].shape[-1], multiplicity)
 
 
 def _attention(name: str) -> Judge:
@@ -128,7 +126,7 @@ def _attention(name: str) -> Judge:
     return judge
 
 
-def _compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+def compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """The same call on the rows that are named alone, where most are not: a cache may be larger than memory."""
     rows = kv.shape[:-1].numel()
     if rows <= indices.numel():
@@ -241,36 +239,36 @@ OPERATORS: tuple[Operator, ...] = (
         lambda a, contract: ((a["out_a"].dtype,), (torch.float32, torch.float64)),
         _merge,
     ),
-    Operator("quantize", ("codes", "scales"), _quantize_shapes, _quantize_dtypes, layouts.quantize),
-    _writer("write_cache", "cache", layouts.write_cache),
-    _writer("write_index", "pages", layouts.write_index),
+    Operator("quantize", ("codes", "scales"), _quantize_shapes, _quantize_dtypes, layouts.judge_of("quantize")),
+    _writer("write_cache", "cache", layouts.judge_of("write_cache")),
+    _writer("write_index", "pages", layouts.judge_of("write_index")),
     Operator(
         "gather",
         ("rows",),
         lambda a: ((a["tokens"], a["latent"] + a["rope"]),),
         lambda a, contract: ((torch.bfloat16 if a["cache"].dtype is torch.uint8 else a["cache"].dtype,),),
-        layouts.gather,
+        layouts.judge_of("gather"),
     ),
     Operator(
         "gather_index",
         ("k", "k_scale"),
         lambda a: ((a["tokens"], a["e"]), (a["tokens"],)),
         lambda a, contract: (_E4M3, (torch.float32,)),
-        layouts.gather_index,
+        layouts.judge_of("gather_index"),
     ),
     Operator(
         "convert_indices",
         ("physical", "counts"),
         lambda a: (tuple(a["indices"].shape), tuple(a["requests"].shape)),
         lambda a, contract: ((torch.int32,), (torch.int32,)),
-        layouts.convert_indices,
+        layouts.judge_of("convert_indices"),
     ),
     Operator(
         "build_mask",
         ("mask",),
         lambda a: ((a["starts"].shape[0], a["rows"], a["words"]),),
         lambda a, contract: ((torch.int32,),),
-        layouts.build_mask,
+        layouts.judge_of("build_mask"),
     ),
 )
 

@@ -149,7 +149,8 @@ class Sources:
 
     def lacks(self, what: str, file: str) -> Unsupported:
         return Unsupported(
-            f"{self.engine.name} {self.engine.version}: found no {what} in {file}; docs/engines.md names the releases that are known"
+            f"{self.engine.name} {self.engine.version}: found no {what} in {file}; "
+            "docs/engines.md names the releases that are known"
         )
 
 

@@ -8,13 +8,14 @@ import typer
 
 from ..case import Case
 from ..confinement import TIMEOUT, Confinement
-from ..device import settle
 from ..environment import environment
 from ..errors import BadInput
+from ..fleet.choose import Place
 from ..history import add as add_to_history
 from ..history import check_target as check_history
 from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
+from ..pool import judge as judge_one
 from ..reports.summary import FAULT
 from . import causes, guests, options
 from .judging import Documents, judge
@@ -39,6 +40,8 @@ def check(
     case: options.CaseIds = None,
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
+    engine: options.Engine = options.EngineName.local,
+    address: options.Address = None,
     timeout: options.Timeout = None,
     isolate: options.Isolate = False,
     memory: options.Memory = None,
@@ -69,7 +72,7 @@ def check(
         refused |= {"bundle": bundle, "diagnose": diagnose, "markdown": markdown, "html": html}
         refused |= {"known": known, "history": history, "suite": suite != options.Suite.quick}
         refused |= {"timeout": timeout} if properties else {"impl": impl, "list": list_, "geometry": geometry}
-        refused["sanitize"] = properties and sanitize
+        refused |= {"sanitize": properties and sanitize, "engine": engine != options.EngineName.local}
         refuse("--properties" if properties else "--sanitize", refused)
     if memory is not None and not isolate:
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
@@ -83,7 +86,8 @@ def check(
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
     brought = guests.Brought.of(impl, operator, contract, adapter)
-    where = settle(device) if brought or not list_ else ""
+    place = Place.of(engine.value, address, device) if brought or not list_ else None
+    where = place.device if place else ""
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     wanted = [*(implementation or ()), *(one.name for one in mine)]
     candidates = implementations(wanted, operator or (), but=slow)
@@ -96,14 +100,14 @@ def check(
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
-    jobs = jobs or default_jobs(where)
-    confinement = Confinement.of(memory, jobs) if isolate else None
-    with Pool(jobs=jobs, device=where, timeout=limit, confinement=confinement) as pool:
-        if not case:
-            pool.start()
+    assert place is not None
+    confinement = Confinement.of(memory, jobs or default_jobs(where)) if isolate else None
+    with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement) as workers:
+        if isinstance(workers, Pool) and not case:
+            workers.start()
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
-        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
+        verdicts, summary = judge(workers, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
     if history:
         add_to_history(history, environment(), verdicts)
     from ..reports.page import Attached

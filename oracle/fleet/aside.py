@@ -57,6 +57,8 @@ def _begin(guests: known.Guests) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if hasattr(os, "nice"):
+        os.nice(10)  # the search goes first
     os.dup2(2, 1)  # what a kernel prints must not get into a report on stdout
     torch.set_num_threads(1)
     known.adopt(guests)

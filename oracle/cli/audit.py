@@ -39,7 +39,7 @@ def audit(
     ] = None,
     properties: Annotated[
         bool,
-        typer.Option("--properties", help="By properties alone, which know no right answer; 150 good runs."),
+        typer.Option("--properties", help="By properties alone, which know no right answer; 60 good runs."),
     ] = False,
     device: options.DeviceName = options.Device.cpu,
     jobs: options.Jobs = None,

@@ -35,6 +35,6 @@ def test_how_far_apart(got, want, allowed, ratio):
 def test_bits():
     codes = torch.tensor([1.0, 2.0]).to(torch.float8_e4m3fn)
     assert same("codes", codes, codes).worst() == 0.0
-    assert same("codes", codes, codes.flip(0)).worst() == math.inf
+    assert same("codes", codes, codes[[1, 0]]).worst() == math.inf
     assert same("out", torch.zeros(2), torch.zeros(3)).worst() == math.inf
     assert "expected [3]" in same("out", torch.zeros(2), torch.zeros(3)).told()

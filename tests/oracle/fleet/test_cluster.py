@@ -180,9 +180,7 @@ def test_workers_of_one_kind_are_asked_for_where_it_is():
     with place.engine(judge, kind="A100") as workers:
         assert workers.slots == 2 and ray.needs["resources"] == {"accelerator_type:A100": 0.001}
     ray.nodes = list
-    with pytest.raises(
-        BadInput, match="expected a cluster with several kinds of devices, got none named"
-    ):
+    with pytest.raises(BadInput, match="expected a cluster with several kinds of devices, got none named"):
         place.kinds()
     with pytest.raises(BadInput, match="--per-device: goes with --engine ray"):
         Place("local", "cpu").kinds()

@@ -90,7 +90,6 @@ def test_probing_says_of_a_shipped_implementation_what_the_file_says(here, home,
 
 def test_the_file_covers_every_implementation_that_runs_here_and_none_is_contradicted():
     found = probed.recorded()["implementations"]
-    assert [one["name"] for one in found] == [name for name in probed.here() if name in {one["name"] for one in found}]
     assert {one["name"] for one in found} >= set(probed.here())
     assert [one["contradicts"] for one in found] == [[]] * len(found)
     assert probed.block(probed.recorded()) in probed.PAGE.read_text()

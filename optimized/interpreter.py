@@ -11,7 +11,8 @@ reads the NaN codes of e4m3 as +-480. After ``mend()``
 * fp8 arithmetic, which does not compile, raises;
 * NaN padding of descriptors and block pointers is NaN; atomic adds on bf16 add;
 * ``tl.maximum``, ``tl.minimum`` and ``tl.clamp`` ignore NaN unless told to propagate it, as compiled;
-* numpy's floating-point warnings stay off inside a launch, and device functions cost less to call.
+* numpy's floating-point warnings stay off inside a launch, device functions cost less to call, and types and their
+  checks cost less to build (``interpreter_speed``).
 
 fp32 and fp16 arithmetic is left as it is: right, and more exact than a GPU where ``tl.dot`` would round fp32 operands
 to TF32. A number format that has no codec here (the AMD and e4b15 forms of fp8) is left alone too.
@@ -36,6 +37,7 @@ from typing import Any
 
 from .interpreter_ops import BuilderOps, LaunchOps, ReductionOps
 from .interpreter_probe import failed_probe
+from .interpreter_speed import SpeedOps
 
 _MARK = "_attnoracle_mended"
 _MODULE = "triton.runtime.interpreter"
@@ -53,11 +55,30 @@ class Seam:
     name: str
     parameters: str
     present: str = "always"
-    """``always``; ``maybe``: replaced if it is there; ``new``: added if it is not."""
+    """``always``; ``maybe``: replaced if it is there; ``new``: added if it is not; ``spare``: only makes things faster,
+    so it is left as it is where it is built otherwise."""
 
     @property
     def label(self) -> str:
         return f"{self.owner}.{self.name}" if self.owner else self.name
+
+    @property
+    def key(self) -> str:
+        """What replacements call the original by."""
+        return self.owner.rpartition(".")[2] if self.name == "__init__" else self.name
+
+    def owner_in(self, interpreter: ModuleType) -> Any:
+        found: Any = interpreter
+        for name in filter(None, self.owner.split(".")):
+            found = getattr(found, name, None)
+        return found
+
+    def mismatch(self, found: Any) -> str | None:
+        """How the parameters of ``found`` differ from those expected; None if they do not."""
+        got, wanted = list(inspect.signature(found).parameters), self.parameters.split()
+        if got == wanted or (wanted[-1] == "*" and got[: len(wanted) - 1] == wanted[:-1]):
+            return None
+        return f"{self.label} takes ({', '.join(got)}), expected ({', '.join(wanted)})"
 
 
 SEAMS = (
@@ -82,7 +103,13 @@ SEAMS = (
     Seam("GridExecutor", "__call__", "self args_dev kwargs"),
     Seam("", "_patch_lang", "fn"),
     Seam("", "_patch_lang_tensor", "tensor scope"),
-)
+    Seam("", "_get_np_dtype", "tt_dtype", "spare"),
+    Seam("tl.core.block_type", "__init__", "self element_ty shape", "spare"),
+    Seam("tl.core.tensor", "__init__", "self handle type", "spare"),
+    Seam("TritonSemantic", "binary_op_type_checking_impl",
+         "self lhs rhs allow_lhs_ptr allow_rhs_ptr arithmetic_check div_or_mod", "spare"),
+    Seam("TritonSemantic", "binary_op_sanitize_overflow_impl", "self lhs rhs binary_op", "spare"),
+)  # fmt: skip
 
 #: Builder methods that reach the seams above by name; were they to stop, the mend would miss them.
 _ROUTES = {
@@ -163,15 +190,14 @@ def _mismatches(interpreter: ModuleType) -> Iterator[str]:
             yield f"{_MODULE}.{name} is missing"
             return
     for seam in SEAMS:
-        owner = getattr(interpreter, seam.owner, None) if seam.owner else interpreter
-        found = getattr(owner, seam.name, None)
-        if found is None:
-            if seam.present == "always":
-                yield f"{seam.label} is missing"
+        if seam.present == "spare":
             continue
-        got, wanted = list(inspect.signature(found).parameters), seam.parameters.split()
-        if got != wanted and not (wanted[-1] == "*" and got[: len(wanted) - 1] == wanted[:-1]):
-            yield f"{seam.label} takes ({', '.join(got)}), expected ({', '.join(wanted)})"
+        found = getattr(seam.owner_in(interpreter), seam.name, None)
+        complaint = seam.mismatch(found) if found is not None else None
+        if found is None and seam.present == "always":
+            yield f"{seam.label} is missing"
+        elif complaint is not None:
+            yield complaint
     for target, callers in _ROUTES.items():
         for caller in callers:
             code = getattr(getattr(interpreter.InterpreterBuilder, caller, None), "__code__", None)
@@ -188,21 +214,28 @@ def _replace(interpreter: ModuleType) -> Callable[[], None]:
     original: dict[str, Any] = {}
     replaced: list[tuple[Any, str, Any]] = []
     builder, reductions = BuilderOps(interpreter, original), ReductionOps(interpreter, original)
-    launch = LaunchOps(interpreter, original)
+    launch, speed = LaunchOps(interpreter, original), SpeedOps(interpreter, original)
     new: dict[str, Any] = {
         "__call__": _method(launch.call),
         "_patch_lang": launch.patch_lang,
         "_patch_lang_tensor": launch.patch_lang_tensor,
+        "_get_np_dtype": speed.np_dtype,
+        "block_type": _method(speed.block_type),
+        "tensor": _method(speed.tensor_of),
+        "binary_op_type_checking_impl": _method(speed.operands),
+        "binary_op_sanitize_overflow_impl": _method(speed.overflow),
     }
     for seam in SEAMS:
-        owner = getattr(interpreter, seam.owner) if seam.owner else interpreter
+        owner = seam.owner_in(interpreter)
         before = getattr(owner, seam.name, None)
-        if before is None and seam.present == "maybe":
+        if before is None and seam.present in ("maybe", "spare"):
+            continue
+        if seam.present == "spare" and seam.mismatch(before) is not None:
             continue
         source = builder if seam.owner == "InterpreterBuilder" else reductions
-        original[seam.name] = before
+        original[seam.key] = before
         replaced.append((owner, seam.name, before))
-        setattr(owner, seam.name, new.get(seam.name) or _method(getattr(source, seam.name)))
+        setattr(owner, seam.name, new.get(seam.key) or _method(getattr(source, seam.name)))
 
     def undo() -> None:
         for owner, name, before in replaced:

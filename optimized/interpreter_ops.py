@@ -247,10 +247,11 @@ class LaunchOps:
         self.language = (interpreter.tl, interpreter.tl.core)
         self.scope = interpreter._LangPatchScope
         self.patched: set[int] | None = None
+        self.uses: dict[int, set[int]] = {}
 
     @contextmanager
     def _launch(self) -> Iterator[None]:
-        outer, self.patched = self.patched, set()
+        outer, self.patched, self.uses = self.patched, set(), {}
         try:
             with np.errstate(all="ignore"):
                 yield
@@ -264,8 +265,11 @@ class LaunchOps:
     def patch_lang(self, fn: Any) -> Any:
         if self.patched is None:
             return self.original["_patch_lang"](fn)
-        present = fn.__globals__.values()
-        wanted = {id(module) for module in self.language if any(value is module for value in present)}
+        wanted = self.uses.get(id(fn.__globals__))
+        if wanted is None:
+            present = fn.__globals__.values()
+            wanted = {id(module) for module in self.language if any(value is module for value in present)}
+            self.uses[id(fn.__globals__)] = wanted
         if wanted and wanted <= self.patched:
             return self.scope()
         self.patched |= wanted

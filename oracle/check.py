@@ -67,11 +67,13 @@ def check(
     device: str = "cpu",
     sequence: bool = False,
     draw: Draw = drawn,
+    redraw: Draw = drawn,
     explain: bool = True,
 ) -> Verdict:
     """Judge one implementation on one case.
 
-    ``draw`` makes the tensors; a bundle hands out those that it holds. ``explain`` looks for a convention under which a
+    ``draw`` makes the tensors; a bundle hands out those that it holds, and ``redraw`` makes those of other seeds.
+    ``explain`` looks for a convention under which a
     wrong answer would be right, and names it in the findings.
 
     ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
@@ -119,7 +121,7 @@ def check(
         for fresh in range(1, FRESH_SEEDS + 1):
             try:
                 fresh_case = case.with_seed(case.seed + fresh * SEED_STRIDE)
-                other = _judged(fresh_case, implementation, device, drawn, power=False)
+                other = _judged(fresh_case, implementation, device, redraw, power=False)
             except Raised as raised:
                 return verdict("ERROR", str(raised))
             again += bool(other.findings or other.suspicions)

@@ -39,3 +39,8 @@ def _has_cuda() -> bool:
     import torch
 
     return torch.cuda.is_available()
+
+
+def has_cuda() -> bool:
+    """Whether torch sees a CUDA device."""
+    return _has_cuda()

@@ -66,60 +66,67 @@ def _limit(a: Arguments, limits: Mapping[str, int]) -> int:
     return limits.get(a["q"].device.type, limits["cpu"])
 
 
-def _answer(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, multiplicity: float) -> attention.Answer:
-    lse = outputs[1] if len(outputs) > 1 else None
+def declared(a: Arguments, contract: Contract) -> Contract:
+    """The contract of an attention call with the format of P spelled out; what is not dequantised is not rounded."""
     stored = a["v" if "v" in a else "kv"].dtype
     values: Format = "bf16" if stored.itemsize == 1 else format_of(stored)
-    declared = contract if contract.probabilities else replace(contract, probabilities=values)
-    if a.get("cache_format", "model") != "fp8_ds_mla":
-        declared = replace(declared, dequantised=None)
-    return attention.Answer(outputs[0], lse, declared, a["q"].shape[-1], multiplicity)
+    found = contract if contract.probabilities else replace(contract, probabilities=values)
+    return found if a.get("cache_format", "model") == "fp8_ds_mla" else replace(found, dequantised=None)
 
 
-def _varlen(chunks: Callable[..., Iterator[Chunk]], *names: str) -> Judge:
-    """The judge of attention over packed requests: ``chunks`` takes the tensors of these names."""
+#: Tensors of attention over packed requests, and the function that cuts it into chunks.
+_VARLEN: dict[str, tuple[Callable[..., Iterator[Chunk]], tuple[str, ...]]] = {
+    "dense_mha": (dense_chunks, ("q", "k", "v", "cu_q", "cu_k")),
+    "masked_mha": (masked_chunks, ("q", "k", "v", "mask", "cu_q", "cu_k")),
+}
 
+
+def attention_chunks(name: str, a: Arguments) -> Iterator[Chunk]:
+    """A call of dense MHA, masked MHA or sparse MQA in float64 chunks: what a budget is made of."""
+    if name == "sparse_mqa":
+        return _sparse_chunks(a)
+    chunks, names = _VARLEN[name]
+    return chunks(*(a[x] for x in names), causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64)
+
+
+def _sparse_chunks(a: Arguments) -> Iterator[Chunk]:
+    kv, indices = compacted(a["kv"], a["indices"])
+    return sparse_chunks(
+        a["q"],
+        kv,
+        indices,
+        value_dim=a["value_dim"],
+        lengths=a.get("lengths"),
+        cache_format=a.get("cache_format", "model"),
+        q_scale=a.get("q_scale", 1.0),
+        k_scale=a.get("k_scale", 1.0),
+        limit=_limit(a, GATHERED),
+        compute=torch.float64,
+    )
+
+
+def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> attention.Answer:
+    """What an implementation of attention returned, and what its numbers are held to."""
+    lse, multiplicity = outputs[1] if len(outputs) > 1 else None, 1.0
+    if name == "sparse_mqa":
+        multiplicity = _multiplicity(a["indices"], a["kv"].shape[:-1].numel(), a.get("lengths"))
+    return attention.Answer(outputs[0], lse, declared(a, contract), a["q"].shape[-1], multiplicity)
+
+
+def _attention(name: str) -> Judge:
     def judge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-        tensors = [a[name] for name in names]
         return attention.judge(
-            lambda: chunks(*tensors, causal=a["causal"], limit=_limit(a, LIMIT), compute=torch.float64),
-            _answer(a, outputs, contract, 1.0),
+            lambda: attention_chunks(name, a),
+            attention_answer(name, a, outputs, contract),
             a["scale"],
-            None,
+            a.get("sink"),
             power=power,
         )
 
     return judge
 
 
-_dense = _varlen(dense_chunks, "q", "k", "v", "cu_q", "cu_k")
-_masked = _varlen(masked_chunks, "q", "k", "v", "mask", "cu_q", "cu_k")
-
-
-def _sparse(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
-    kv, indices = _compacted(a["kv"], a["indices"])
-    rows = a["kv"].shape[:-1].numel()
-    return attention.judge(
-        lambda: sparse_chunks(
-            a["q"],
-            kv,
-            indices,
-            value_dim=a["value_dim"],
-            lengths=a.get("lengths"),
-            cache_format=a.get("cache_format", "model"),
-            q_scale=a.get("q_scale", 1.0),
-            k_scale=a.get("k_scale", 1.0),
-            limit=_limit(a, GATHERED),
-            compute=torch.float64,
-        ),
-        _answer(a, outputs, contract, _multiplicity(a["indices"], rows, a.get("lengths"))),
-        a["scale"],
-        a.get("sink"),
-        power=power,
-    )
-
-
-def _compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+def compacted(kv: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
     """The same call on the rows that are named alone, where most are not: a cache may be larger than memory."""
     rows = kv.shape[:-1].numel()
     if rows <= indices.numel():
@@ -206,9 +213,9 @@ def _writer(name: str, target: str, judge: Judge) -> Operator:
 
 
 OPERATORS: tuple[Operator, ...] = (
-    Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _dense),
-    Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _masked),
-    Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _sparse),
+    Operator("dense_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _attention("dense_mha")),
+    Operator("masked_mha", ("out", "lse"), _attention_shapes, _attention_dtypes, _attention("masked_mha")),
+    Operator("sparse_mqa", ("out", "lse"), _attention_shapes, _attention_dtypes, _attention("sparse_mqa")),
     Operator("indexer_scores", ("scores",), _indexer_shapes, _scores_dtypes, _indexer, _settle_scores),
     Operator(
         "paged_indexer_scores",
@@ -232,36 +239,36 @@ OPERATORS: tuple[Operator, ...] = (
         lambda a, contract: ((a["out_a"].dtype,), (torch.float32, torch.float64)),
         _merge,
     ),
-    Operator("quantize", ("codes", "scales"), _quantize_shapes, _quantize_dtypes, layouts.quantize),
-    _writer("write_cache", "cache", layouts.write_cache),
-    _writer("write_index", "pages", layouts.write_index),
+    Operator("quantize", ("codes", "scales"), _quantize_shapes, _quantize_dtypes, layouts.judge_of("quantize")),
+    _writer("write_cache", "cache", layouts.judge_of("write_cache")),
+    _writer("write_index", "pages", layouts.judge_of("write_index")),
     Operator(
         "gather",
         ("rows",),
         lambda a: ((a["tokens"], a["latent"] + a["rope"]),),
         lambda a, contract: ((torch.bfloat16 if a["cache"].dtype is torch.uint8 else a["cache"].dtype,),),
-        layouts.gather,
+        layouts.judge_of("gather"),
     ),
     Operator(
         "gather_index",
         ("k", "k_scale"),
         lambda a: ((a["tokens"], a["e"]), (a["tokens"],)),
         lambda a, contract: (_E4M3, (torch.float32,)),
-        layouts.gather_index,
+        layouts.judge_of("gather_index"),
     ),
     Operator(
         "convert_indices",
         ("physical", "counts"),
         lambda a: (tuple(a["indices"].shape), tuple(a["requests"].shape)),
         lambda a, contract: ((torch.int32,), (torch.int32,)),
-        layouts.convert_indices,
+        layouts.judge_of("convert_indices"),
     ),
     Operator(
         "build_mask",
         ("mask",),
         lambda a: ((a["starts"].shape[0], a["rows"], a["words"]),),
         lambda a, contract: ((torch.int32,),),
-        layouts.build_mask,
+        layouts.judge_of("build_mask"),
     ),
 )
 

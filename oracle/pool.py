@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from .case import Case
 from .confinement import GIVE_UP, LOOK, Confinement, worker_threads
 from .environment import cpu_count
+from .fleet.feed import OnDone, OnResult, drive
+from .fleet.protocol import Answer, Lost
 from .guests import known
 from .queues import ByImplementation, Longest, Queue
 from .verdict import Verdict
 from .worker import Judge, Pair, Worker
-
-OnResult = Callable[[int, Verdict], None]
-OnDone = Callable[[Verdict], None]
 
 
 def default_jobs(device: str) -> int:
@@ -61,7 +60,8 @@ def run(
 
 
 class Pool:
-    """Worker processes; ``start`` them early to overlap their start with other work."""
+    """Worker processes, the local engine (``fleet/protocol.py``); ``start`` them early to overlap their start with
+    other work."""
 
     def __init__(
         self,
@@ -71,15 +71,27 @@ class Pool:
         timeout: float | None = None,
         judge: Judge = judge,
         confinement: Confinement | None = None,
+        tries: int = 1,
     ) -> None:
-        """``confinement``: workers have limits, and each serves one implementation, as long as that behaves."""
+        """``confinement``: workers have limits, and each serves one implementation, as long as that behaves.
+
+        ``tries``: workers that a job may cost by dying before it is an ERROR.
+        """
         self._jobs = jobs
         self._device = device
         self._timeout = timeout if timeout is None or math.isfinite(timeout) else None
         self._judge = judge
         self._confinement = confinement
+        self._tries = tries
         self._workers: list[Worker] = []
         self._here_only = jobs == 1 and timeout is None and confinement is None
+        self._pairs: dict[int, Pair] = {}
+        """Jobs that are not answered."""
+        self._queue: Queue = (
+            Longest(lambda case: 0)  # in this process they keep their order
+            if self._here_only
+            else (Longest if confinement is None else ByImplementation)(cost)
+        )
         self._ended: dict[str, int] = {}
         """Implementation -> checks in a row that ended their worker."""
 
@@ -93,6 +105,22 @@ class Pool:
             worker.bury()
         self._workers.clear()
 
+    @property
+    def device(self) -> str:
+        return self._device
+
+    @property
+    def slots(self) -> int:
+        return self._jobs
+
+    @property
+    def depth(self) -> int:
+        return 2 * self._jobs
+
+    @property
+    def tries(self) -> int:
+        return self._tries
+
     def start(self, count: int | None = None) -> None:
         """Have ``count`` workers, at most ``jobs``; none where this process does the work itself."""
         if self._here_only:
@@ -103,97 +131,94 @@ class Pool:
 
     def run(self, pairs: Sequence[Pair], *, on_result: OnResult, on_done: OnDone | None = None) -> list[Verdict]:
         """See the function ``run``."""
-        verdicts: dict[int, Verdict] = {}
-        reported = 0
-        for i, verdict in self._here(pairs) if self._here_only else self._spread(pairs):
-            verdicts[i] = verdict
-            if on_done is not None:
-                on_done(verdict)
-            while reported in verdicts:
-                on_result(reported, verdicts[reported])
-                reported += 1
-        return [verdicts[i] for i in range(len(pairs))]
+        return drive(self, pairs, on_result=on_result, on_done=on_done)
 
-    def _here(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Verdict]]:
-        for i, (case, implementation) in enumerate(pairs):
-            yield i, self._judge(case, implementation, self._device)
+    def put(self, job: int, pair: Pair) -> None:
+        self._pairs[job] = pair
+        self._queue.add(job, pair)
 
-    def _spread(self, pairs: Sequence[Pair]) -> Iterator[tuple[int, Verdict]]:
-        order = Longest if self._confinement is None else ByImplementation
-        queue: Queue = order(pairs, range(len(pairs)), cost)
-        left = len(pairs)
-        while left:
-            self.start(left)
-            for worker in list(self._workers):
-                if worker.idle and queue:
-                    job = queue.take(worker.serves)
-                    if job is None:
-                        self._retire(worker)
-                    else:
-                        worker.assign(job, pairs[job])
-            self.start(left)
-            Worker.wait(self._workers, self._patience())
-            for worker in list(self._workers):
-                for job, verdict in self._answers(worker, pairs):
-                    left -= 1
-                    yield job, verdict
-                    for lost in self._given_up(queue, verdict):
-                        left -= 1
-                        reason = f"not run: {GIVE_UP} checks in a row before it ended their worker"
-                        yield lost, self._error(pairs[lost], reason)
+    def get(self, patience: float | None = None) -> list[tuple[int, Answer]]:
+        until = None if patience is None else time.monotonic() + patience
+        while self._pairs:
+            answers = list(self._here() if self._here_only else self._there(until))
+            for job, _ in answers:
+                del self._pairs[job]
+            if answers or (until is not None and time.monotonic() >= until):
+                return answers
+        return []
 
-    def _given_up(self, queue: Queue, verdict: Verdict) -> list[int]:
+    def _here(self) -> Iterator[tuple[int, Answer]]:
+        job = self._queue.take(None)
+        assert job is not None
+        yield job, self._judge(*self._pairs[job], self._device)
+
+    def _there(self, until: float | None) -> Iterator[tuple[int, Answer]]:
+        """One look at the workers: hand out jobs, wait for one of them, collect."""
+        self.start(len(self._pairs))
+        for worker in list(self._workers):
+            if worker.idle and self._queue:
+                job = self._queue.take(worker.serves)
+                if job is None:
+                    self._retire(worker)
+                else:
+                    worker.assign(job, self._pairs[job])
+        self.start(len(self._pairs))
+        Worker.wait(self._workers, self._patience(until))
+        for worker in list(self._workers):
+            for job, answer in self._answers(worker):
+                yield job, answer
+                yield from self._given_up(self._pairs[job][1])
+
+    def _given_up(self, implementation: str) -> Iterator[tuple[int, Answer]]:
         """Jobs of an implementation that ends one worker after another; where it is confined alone, they cost it."""
-        if self._confinement is None or self._ended.get(verdict.implementation, 0) < GIVE_UP:
-            return []
-        return queue.drop(verdict.implementation)
+        if self._confinement is None or self._ended.get(implementation, 0) < GIVE_UP:
+            return
+        for job in self._queue.drop(implementation):
+            yield job, Lost(f"not run: {GIVE_UP} checks in a row before it ended their worker", final=True)
 
-    def _patience(self) -> float | None:
-        """Seconds until the next job runs out of time, or until the next look at the memory of workers."""
+    def _patience(self, until: float | None) -> float | None:
+        """Seconds until the next job runs out of time, the next look at the memory of workers, or ``until``."""
         busy = [worker.busy_for for worker in self._workers if worker.job is not None]
-        left = max(0.0, self._timeout - max(busy)) if self._timeout is not None and busy else None
-        if self._confinement is None or not busy:
-            return left
-        return LOOK if left is None else min(LOOK, left)
+        limits = [] if until is None else [until - time.monotonic()]
+        if self._timeout is not None and busy:
+            limits.append(self._timeout - max(busy))
+        if self._confinement is not None and busy:
+            limits.append(LOOK)
+        return max(0.0, min(limits)) if limits else None
 
-    def _answers(self, worker: Worker, pairs: Sequence[Pair]) -> Iterator[tuple[int, Verdict]]:
-        """What a worker has sent, and an ERROR verdict for its job if it died or went beyond its limits."""
-        since = time.monotonic() - worker.busy_for
+    def _answers(self, worker: Worker) -> Iterator[tuple[int, Answer]]:
+        """What a worker has sent, and that its job is lost if it died or went beyond its limits."""
         for job, verdict in worker.receive():
-            self._ended[verdict.implementation] = 0
+            self._ended[self._pairs[job][1]] = 0
             if self._confinement is not None and _leaves_traces(verdict):
                 self._retire(worker)
             yield job, verdict
         if worker not in self._workers:
             return
-        lost = worker.death() or worker.excess()
-        if lost is None and self._timeout is not None and worker.job is not None and worker.busy_for >= self._timeout:
-            lost = f"no answer after {self._timeout:g} s; worker stopped"
+        held, busy = worker.job, worker.busy_for
+        lost = self._loss(worker)
         if lost is None:
             return
         self._retire(worker)
-        if worker.job is not None:
-            implementation = pairs[worker.job][1]
+        if held is not None:
+            implementation = self._pairs[held][1]
             self._ended[implementation] = self._ended.get(implementation, 0) + 1
-            yield worker.job, self._error(pairs[worker.job], lost, time.monotonic() - since)
+            yield held, Lost(lost.reason, busy, lost.final)
+
+    def _loss(self, worker: Worker) -> Lost | None:
+        died = worker.death()
+        if died is not None:
+            return Lost(died)
+        beyond = worker.excess()
+        if beyond is None and self._timeout is not None and worker.job is not None and worker.busy_for >= self._timeout:
+            beyond = f"no answer after {self._timeout:g} s; worker stopped"
+        return None if beyond is None else Lost(beyond, final=True)
 
     def _retire(self, worker: Worker) -> None:
         """End a worker at once: nothing in it is needed any more."""
         self._workers.remove(worker)
         worker.dismiss()
         worker.bury(patience=0.0)
-
-    def _error(self, pair: Pair, reason: str, seconds: float = 0.0) -> Verdict:
-        case, implementation = pair
-        return Verdict(
-            case=case,
-            implementation=implementation,
-            status="ERROR",
-            reason=reason,
-            seconds=seconds,
-            device=self._device,
-            origin=known.origin(case.geometry, implementation),
-        )
 
 
 def _leaves_traces(verdict: Verdict) -> bool:

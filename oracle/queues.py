@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
+import heapq
+from collections.abc import Callable
+from itertools import count
 from typing import Protocol
 
 from .case import Case
 from .worker import Pair
 
 Cost = Callable[[Case], int]
+#: What a heap holds: the cost with its sign turned, the place in the order of arrival, the job.
+_Entry = tuple[int, int, int]
 
 
 class Queue(Protocol):
     """Jobs that nobody has taken."""
 
     def __bool__(self) -> bool: ...
+
+    def add(self, job: int, pair: Pair) -> None: ...
 
     def take(self, served: str | None) -> int | None:
         """A job for a worker that served this implementation last (None: it is fresh); None: it is to be replaced."""
@@ -27,43 +32,56 @@ class Queue(Protocol):
 class Longest:
     """The longest job first, whoever asks, or one of them would run alone at the end; equal costs keep their order."""
 
-    def __init__(self, pairs: Sequence[Pair], jobs: Sequence[int], cost: Cost) -> None:
-        self._left = deque(sorted(jobs, key=lambda i: -cost(pairs[i][0])))
-        self._pairs = pairs
+    def __init__(self, cost: Cost) -> None:
+        self._cost = cost
+        self._left: list[_Entry] = []
+        self._names: dict[int, str] = {}
+        self._count = count()
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
+    def add(self, job: int, pair: Pair) -> None:
+        self._names[job] = pair[1]
+        heapq.heappush(self._left, (-self._cost(pair[0]), next(self._count), job))
+
     def take(self, served: str | None) -> int | None:
-        return self._left.popleft()
+        job = heapq.heappop(self._left)[2]
+        del self._names[job]
+        return job
 
     def drop(self, implementation: str) -> list[int]:
-        found = [job for job in self._left if self._pairs[job][1] == implementation]
-        self._left = deque(job for job in self._left if self._pairs[job][1] != implementation)
+        found = [job for _, _, job in sorted(self._left) if self._names[job] == implementation]
+        self._left = [entry for entry in self._left if self._names[entry[2]] != implementation]
+        heapq.heapify(self._left)
+        for job in found:
+            del self._names[job]
         return found
 
 
 class ByImplementation:
     """A worker serves one implementation only; a fresh one starts with that of which most is left."""
 
-    def __init__(self, pairs: Sequence[Pair], jobs: Sequence[int], cost: Cost) -> None:
-        self._cost = {job: cost(pairs[job][0]) for job in jobs}
-        self._left: dict[str, deque[int]] = {}
-        for job in sorted(jobs, key=lambda i: -self._cost[i]):
-            self._left.setdefault(pairs[job][1], deque()).append(job)
+    def __init__(self, cost: Cost) -> None:
+        self._cost = cost
+        self._left: dict[str, list[_Entry]] = {}
+        self._count = count()
 
     def __bool__(self) -> bool:
         return bool(self._left)
 
+    def add(self, job: int, pair: Pair) -> None:
+        heapq.heappush(self._left.setdefault(pair[1], []), (-self._cost(pair[0]), next(self._count), job))
+
     def take(self, served: str | None) -> int | None:
         if served is None:
-            served = max(self._left, key=lambda name: sum(self._cost[job] for job in self._left[name]))
+            served = max(self._left, key=lambda name: -sum(cost for cost, _, _ in self._left[name]))
         if served not in self._left:
             return None
-        job = self._left[served].popleft()
+        job = heapq.heappop(self._left[served])[2]
         if not self._left[served]:
             del self._left[served]
         return job
 
     def drop(self, implementation: str) -> list[int]:
-        return list(self._left.pop(implementation, ()))
+        return [job for _, _, job in sorted(self._left.pop(implementation, ()))]

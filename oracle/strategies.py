@@ -14,34 +14,16 @@ every night; the environment variable HYPOTHESIS_PROFILE chooses, and ``steady``
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from .case import LAYOUTS, Case
 from .errors import BadInput
-from .inputs import KINDS, OPTIONS
-from .inputs.options import EXCLUSIVE
-from .inputs.patterns import INDEX_PATTERNS, MASK_PATTERNS
-
-#: Lengths around the tiles of 16, 32, 64 and 128 that kernels work in, and the smallest ones.
-EDGES = (0, 1, 2, 3, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129)
-#: Top-k around the same tiles.
-TOPKS = (1, 2, 15, 16, 17, 33, 63, 64, 65, 100)
-HEADS = (1, 2, 3, 5, 8, 16)
-_DTYPES: dict[str, tuple[str, ...]] = {
-    "indexer_scores": ("bf16", "fp16", "fp32", "e4m3"),
-    "paged_indexer_scores": ("e4m3",),
-}
-_PATTERNS = {
-    "masked_mha": tuple(MASK_PATTERNS),
-    **dict.fromkeys(("sparse_mqa", "convert_indices", "build_mask"), tuple(INDEX_PATTERNS)),
-}
-_SELECTING = ("sparse_mqa", "topk_select", "masked_mha", "convert_indices", "build_mask")
-_QUANTISED = ("ds-mla", "pages", "pow2-scales", "wide-scales", "zero-tiles")
-#: Needs over 4 GiB of device memory.
-_TOO_LARGE = "hugerows"
+from .inputs import KINDS
+from .inputs.ranges import EDGES, HEADS, SELECTING, TOPKS, choices, compatible, settled
+from .inputs.ranges import dtypes as dtypes_of
 
 PROFILES = {
     "steady": settings(derandomize=True, deadline=None, database=None, print_blob=True),
@@ -72,28 +54,11 @@ def lengths(largest: int = 129, requests: int = 3) -> st.SearchStrategy[tuple[tu
 
 def options(operator: str) -> st.SearchStrategy[tuple[str, ...]]:
     """Options that go together: at most one pattern, at most one poison, any of the others."""
-    known = OPTIONS[operator]
-    patterns = [name for name in _PATTERNS.get(operator, ()) if name in known]
-    poisons = [name for name in known if name.startswith("poison-")]
-    # NaN where only a weight of 0 reaches it is more than these kernels promise; see ``inputs/dense.py``.
-    if operator in ("dense_mha", "masked_mha"):
-        poisons.remove("poison-nan")
-    free = [name for name in known if name not in (*patterns, *poisons, "poison-nan", _TOO_LARGE)]
     picks = (
-        st.lists(st.sampled_from(group), max_size=most, unique=True) if group else st.just([])
-        for group, most in ((patterns, 1), (poisons, 1), (free, 2))
+        st.lists(st.sampled_from(group.names), max_size=group.most, unique=True) if group.names else st.just([])
+        for group in choices(operator)
     )
-    return st.tuples(*picks).map(lambda parts: _compatible(name for part in parts for name in part))
-
-
-def _compatible(names: Iterable[str]) -> tuple[str, ...]:
-    """The names, sorted, without those that an earlier one excludes."""
-    kept: list[str] = []
-    for name in names:
-        rivals = {rival for group in EXCLUSIVE if name in group for rival in group}
-        if not rivals & set(kept):
-            kept.append(name)
-    return tuple(sorted(kept))
+    return st.tuples(*picks).map(lambda parts: compatible(name for part in parts for name in part))
 
 
 @st.composite
@@ -118,11 +83,9 @@ def cases(
         queries = draw(st.integers(1, 4))
         pairs = tuple((queries, keys) for _, keys in pairs)
     chosen = draw(options(operator))
-    dtype = "bf16" if operator == "topk_select" else draw(st.sampled_from(dtypes or _dtypes(operator)))
-    if operator == "sparse_mqa" and set(chosen) & set(_QUANTISED):
-        # About the bytes of a quantised cache: the format that has them all.
-        chosen, dtype = tuple(sorted({*chosen, "ds-mla"})), "bf16"
-    needs_topk = operator in _SELECTING
+    dtype = "bf16" if operator == "topk_select" else draw(st.sampled_from(dtypes or dtypes_of(operator)))
+    chosen, dtype = settled(operator, chosen, dtype)
+    needs_topk = operator in SELECTING
     return Case(
         operator=operator,
         geometry=geometry,
@@ -136,7 +99,3 @@ def cases(
         options=chosen,
         seed=draw(st.integers(0, 999)),
     )
-
-
-def _dtypes(operator: str) -> tuple[str, ...]:
-    return _DTYPES.get(operator, ("bf16", "fp16", "fp32"))

@@ -43,12 +43,15 @@ def topk_select(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple[Tens
 
 def select_rows(scores: Tensor, ks: Tensor, ke: Tensor, k: int) -> Tensor:
     """Selected positions int64 [x, k] of rows [x, t] with windows [x, 1], all rows at once."""
-    ranked = scores.argsort(dim=-1, descending=True, stable=True)  # columns [x, t], NaN first
-    inside = (ranked >= ks) & (ranked < ke)
-    slot = inside.cumsum(-1) - 1  # rank among the columns of the window
-    slot = torch.where(inside & (slot < k), slot, k)
-    best = torch.full((len(scores), k + 1), -1, device=scores.device)  # the last column takes what is not selected
-    best = best.scatter_(-1, slot, ranked - ks)[:, :k]
     position = torch.arange(k, device=scores.device)
-    identity = torch.where(position < ke - ks, position, -1)
-    return torch.where(ke - ks <= k, identity, best)
+    chosen = torch.where(position < ke - ks, position, -1)
+    long = (ke - ks > k).flatten().nonzero().flatten()  # only these need their scores sorted
+    if len(long):
+        scores, ks, ke = scores[long], ks[long], ke[long]
+        ranked = scores.argsort(dim=-1, descending=True, stable=True)  # columns [x, t], NaN first
+        inside = (ranked >= ks) & (ranked < ke)
+        slot = inside.cumsum(-1) - 1  # rank among the columns of the window
+        slot = torch.where(inside & (slot < k), slot, k)
+        best = torch.full((len(scores), k + 1), -1, device=scores.device)  # the last column takes what is not selected
+        chosen[long] = best.scatter_(-1, slot, ranked - ks)[:, :k]
+    return chosen

@@ -37,7 +37,7 @@ def write_cache(
     else:
         rows = torch.cat((latent, rope), 1)
         if cache_format == "fp8_e4m3":
-            divisor = torch.tensor(k_scale, dtype=torch.float32, device=cache.device)
+            divisor = torch.full((), k_scale, dtype=torch.float32, device=cache.device)
             rows = codes_of(rows.float() / divisor).view(torch.uint8)
     cache.index_put_((slot // size, slot % size), rows.to(cache.dtype))
     return ()

@@ -29,6 +29,7 @@ class Journal(StateFile):
             return
         head = {"schema": SCHEMA, "attnoracle": version(), "git": commit(), "seed": settings.seed}
         head["device"] = settings.device
+        head["properties"] = settings.properties
         try:
             super().__init__(path)
             if self.text:

@@ -7,12 +7,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from scipy import stats
+from scipy import special
 
 from ..case import Case
 from ..faults import FAULTS, VERDICTS, Fault
+from ..properties.table import PROPERTIES
 from ..suites import suite
 from ..verdict import Status, Verdict
+from .state_faults import Played, counted
 from .trial import FAULT
 
 #: Every check that can kill, in the order in which ``check`` comes to them; ``error``: the kernel raised or crashed.
@@ -20,6 +22,8 @@ KILLERS = (
     "structure", "memory", "rerun", "element", "row", "query", "head", "column", "global", "bias", "lse", "topk",
     "exact", "sequence", "error",
 )  # fmt: skip
+#: The same, and the properties behind them.
+ORDER = (*KILLERS, *(one.name for one in PROPERTIES))
 CONFIDENCE = 0.95
 
 
@@ -46,7 +50,7 @@ class Outcome:
             case=verdict.case.id,
             status=verdict.status,
             reason=verdict.reason,
-            checks=tuple(sorted(checks, key=KILLERS.index)),
+            checks=tuple(sorted(checks, key=ORDER.index)),
             cases=int(verdict.measures.get("cases", 1)),
             seconds=round(verdict.seconds, 4),
         )
@@ -94,7 +98,7 @@ def upper_bound(rejected: int, runs: int, confidence: float = CONFIDENCE) -> flo
     """One-sided Clopper-Pearson bound on a chance of which ``rejected`` of ``runs`` independent trials came true."""
     if rejected >= runs:
         return 1.0
-    return float(stats.beta.ppf(confidence, rejected + 1, runs - rejected))
+    return float(special.betaincinv(rejected + 1, runs - rejected, confidence))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +110,15 @@ class Audit:
     """Of right kernels."""
     seconds: float
     seed: int = 0
+    played: tuple[Played, ...] = ()
+    """Faults of layers and graphs; none unless the whole catalogue is audited."""
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], seconds: float, seed: int = 0) -> Audit:
+    def of(cls, outcomes: Sequence[Outcome], seconds: float, seed: int = 0, played: tuple[Played, ...] = ()) -> Audit:
         by_name = {FAULT + fault.name: fault for fault in FAULTS}
         trials = tuple(Trial(by_name[one.name], one) for one in outcomes if one.name in by_name)
         runs = tuple(one for one in outcomes if not one.name.startswith(FAULT) and one.status != "UNSUPPORTED")
-        return cls(trials, runs, seconds, seed)
+        return cls(trials, runs, seconds, seed, played)
 
     @property
     def survivors(self) -> tuple[Trial, ...]:
@@ -129,7 +135,7 @@ class Audit:
     @property
     def exit_code(self) -> int:
         """1 with a survivor or a rejected right kernel; 2 if nothing ran; else 0."""
-        if self.survivors or self.rejections:
+        if self.survivors or self.rejections or not all(one.killed for one in self.played):
             return 1
         return 0 if len(self.trials) > len(self.not_run) or self.runs else 2
 
@@ -174,6 +180,7 @@ class Audit:
             "false_alarm_upper_bound": upper_bound(alarms, runs) if runs else None,
             "confidence": CONFIDENCE,
             "missed_by_other_verdicts": self.missed(),
+            **({"state_faults": counted(self.played)} if self.played else {}),
             "seconds": round(self.seconds, 1),
             "exit_code": self.exit_code,
         }

@@ -7,10 +7,11 @@ from collections.abc import Callable, Sequence
 
 from ..pool import run as run_pairs
 from ..verdict import Verdict
+from . import properties, trial
 from .journal import Journal
 from .plan import Job, Settings
 from .result import Audit
-from .trial import judge
+from .state_faults import played
 
 #: Seconds after which one fault has hung, where there are workers to end.
 PATIENCE = 600.0
@@ -38,9 +39,10 @@ def run(
         on_result=lambda i, verdict: None,
         on_done=done,
         timeout=PATIENCE if workers > 1 else None,
-        judge=judge,
+        judge=properties.judge if settings.properties else trial.judge,
     )
     outcomes = [journal.outcomes[job.key] for job in jobs]
     # An audit that goes on took longer than this process saw.
     worked = sum(outcome.seconds for outcome in outcomes) / workers
-    return Audit.of(outcomes, max(time.monotonic() - started, worked), settings.seed)
+    others = played(settings.seed) if settings.whole and not settings.properties else ()
+    return Audit.of(outcomes, max(time.monotonic() - started, worked), settings.seed, others)

@@ -16,6 +16,7 @@ from .audit import audit
 from .bench import bench
 from .bisect import app as bisect
 from .bringup import bringup
+from .campaign import campaign
 from .capture import capture
 from .check import check
 from .compare import compare
@@ -50,6 +51,7 @@ app.command()(repro)
 app.command()(shrink)
 app.command()(diagnose)
 app.command()(audit)
+app.command()(campaign)
 app.command()(replay)
 app.command()(doctor)
 app.command()(contract)

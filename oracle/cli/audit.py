@@ -6,7 +6,7 @@ import contextlib
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,6 +16,9 @@ from ..pool import default_jobs
 from ..verdict import Verdict
 from . import options
 from .terminal import check_target, console, write
+
+if TYPE_CHECKING:
+    from ..audit.result import Audit
 
 _README = Path(__file__).resolve().parents[2] / "README.md"
 
@@ -34,6 +37,10 @@ def audit(
         int | None,
         typer.Option("--good-runs", metavar="N", min=0, help="Of right kernels. [default: 2100; 150 if quick]"),
     ] = None,
+    properties: Annotated[
+        bool,
+        typer.Option("--properties", help="By properties alone, which know no right answer; 150 good runs."),
+    ] = False,
     device: options.DeviceName = options.Device.cpu,
     jobs: options.Jobs = None,
     seed: options.Seed = 0,
@@ -57,7 +64,7 @@ def audit(
 
     check_target("--json", json)
     where = settle(device)
-    settings = Settings(tuple(fault or ()), tuple(check or ()), quick, seed, good_runs, where)
+    settings = Settings(tuple(fault or ()), tuple(check or ()), quick, seed, good_runs, where, properties)
     if write_ and not (settings.whole and _README.is_file()):
         raise BadInput("--write: takes a whole audit, in a checkout; leave out --quick, --fault and --check")
     planned = plan(settings)
@@ -73,6 +80,8 @@ def audit(
             workers=jobs or default_jobs(where),
             on_done=lambda verdict: advance(_as_wished(verdict)),
         )
+    if properties:
+        raise typer.Exit(_by_properties(["attnoracle", *context.obj], outcome, json, write_))
     write(json, lambda: dumps(document(["attnoracle", *context.obj], environment(), outcome)))
     report(console(stderr=json == "-"), outcome)
     if write_:
@@ -82,6 +91,21 @@ def audit(
         text = readme.updated(_README.read_text(encoding="utf-8"), committed.recorded())
         _README.write_text(text, encoding="utf-8")
     raise typer.Exit(outcome.exit_code)
+
+
+def _by_properties(command: list[str], outcome: Audit, json: str | None, write_: bool) -> int:
+    """Report and write what properties killed alone; the exit code."""
+    from ..audit import properties_file
+    from ..environment import environment
+    from ..reports.json_report import dumps
+    from ..reports.property_audit_report import document, report
+
+    write(json, lambda: dumps(document(command, environment(), outcome)))
+    report(console(stderr=json == "-"), outcome)
+    code = properties_file.exit_code(outcome)
+    if write_:
+        properties_file.FILE.write_text(properties_file.compact(outcome), encoding="utf-8")
+    return code
 
 
 def _as_wished(verdict: Verdict) -> Verdict:

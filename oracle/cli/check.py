@@ -8,16 +8,19 @@ import typer
 
 from ..case import Case
 from ..confinement import TIMEOUT, Confinement
-from ..device import settle
 from ..environment import environment
 from ..errors import BadInput
+from ..fleet.choose import Place
 from ..history import add as add_to_history
 from ..history import check_target as check_history
 from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
+from ..pool import judge as judge_one
 from ..reports.summary import FAULT
 from . import causes, guests, options
 from .judging import Documents, judge
+from .properties import Wished, refuse, run_properties
+from .sanitize import run_sanitizer
 from .selection import among, implementations, named_cases, pair, suite_cases
 from .terminal import console, say
 
@@ -37,6 +40,8 @@ def check(
     case: options.CaseIds = None,
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
+    engine: options.Engine = options.EngineName.local,
+    address: options.Address = None,
     timeout: options.Timeout = None,
     isolate: options.Isolate = False,
     memory: options.Memory = None,
@@ -50,10 +55,25 @@ def check(
     html: options.Html = None,
     known: options.KnownFile = None,
     history: options.History = None,
+    properties: options.Properties = False,
+    sanitize: options.Sanitize = False,
     list_: options.List = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Check implementations against the references."""
+    if properties or sanitize:
+        refused: dict[str, object] = {
+            "jobs": jobs,
+            "isolate": isolate,
+            "memory": memory,
+            "resume": resume,
+            "junit": junit,
+        }
+        refused |= {"bundle": bundle, "diagnose": diagnose, "markdown": markdown, "html": html}
+        refused |= {"known": known, "history": history, "suite": suite != options.Suite.quick}
+        refused |= {"timeout": timeout} if properties else {"impl": impl, "list": list_, "geometry": geometry}
+        refused |= {"sanitize": properties and sanitize, "engine": engine != options.EngineName.local}
+        refuse("--properties" if properties else "--sanitize", refused)
     if memory is not None and not isolate:
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
     limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
@@ -66,22 +86,28 @@ def check(
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
     brought = guests.Brought.of(impl, operator, contract, adapter)
-    where = settle(device) if brought or not list_ else ""
+    place = Place.of(engine.value, address, device) if brought or not list_ else None
+    where = place.device if place else ""
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     wanted = [*(implementation or ()), *(one.name for one in mine)]
     candidates = implementations(wanted, operator or (), but=slow)
+    if properties or sanitize:
+        wished = Wished(tuple(case or ()), tuple(geometry or ()), where or "cpu", seed, json, list_, quiet)
+        if properties:
+            raise typer.Exit(run_properties(context, candidates, wished))
+        raise typer.Exit(run_sanitizer(context, candidates, wished, limit))
     if list_:
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
-    jobs = jobs or default_jobs(where)
-    confinement = Confinement.of(memory, jobs) if isolate else None
-    with Pool(jobs=jobs, device=where, timeout=limit, confinement=confinement) as pool:
-        if not case:
-            pool.start()
+    assert place is not None
+    confinement = Confinement.of(memory, jobs or default_jobs(where)) if isolate else None
+    with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement) as workers:
+        if isinstance(workers, Pool) and not case:
+            workers.start()
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
-        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
+        verdicts, summary = judge(workers, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
     if history:
         add_to_history(history, environment(), verdicts)
     from ..reports.page import Attached

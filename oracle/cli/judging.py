@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..fleet.feed import drive
+from ..fleet.protocol import Engine
 from ..ledger import Known, apply
-from ..pool import Pool
 from ..reports.page import Attached
 from ..reports.progress import progress
 from ..reports.summary import Summary
@@ -78,7 +79,7 @@ class Documents:
 
 
 def judge(
-    pool: Pool,
+    engine: Engine,
     pairs: Sequence[Pair],
     *,
     quiet: bool,
@@ -101,7 +102,7 @@ def judge(
                 journal.add(verdict)
                 advance(verdict)
 
-            pool.run(left, on_result=lambda i, verdict: None, on_done=done)
+            drive(engine, left, on_result=lambda i, verdict: None, on_done=done)
         verdicts = [journal.verdicts[pair] for pair in pairs]
     outcome = apply(ledger, verdicts, datetime.now(UTC).date()) if ledger else None
     return verdicts, Summary.of(verdicts, time.monotonic() - started, outcome)

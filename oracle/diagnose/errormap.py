@@ -76,12 +76,14 @@ def error_maps(seen: Observation) -> list[ErrorMap]:
         bad = ratio > 1.0
         if bool(bad.any()):
             strange = int((torch.isfinite(got) != torch.isfinite(exact)).sum())
-            worst = float("inf") if strange else float(ratio.max())
+            worst = float("inf") if strange or not bool(seen.expected.allowed[name].any()) else float(ratio.max())
             found.append(ErrorMap(name, int(bad.sum()), strange, bad.numel(), worst, tuple(_axes(seen, name, bad))))
     return found
 
 
 def _axes(seen: Observation, name: str, bad: Tensor) -> list[Axis]:
+    if name in seen.expected.axes:
+        return [_plain_axis(bad, i, label) for i, label in enumerate(seen.expected.axes[name])]
     rows = bad.flatten(1).double().mean(1)
     axes = _request_axes(seen, rows) if len(seen.case.q_lens) else []
     names = {"scores": ("keys",)}.get(name, ("heads", "columns"))
@@ -92,6 +94,12 @@ def _axes(seen: Observation, name: str, bad: Tensor) -> list[Axis]:
     if name == "scores":
         axes.append(_window_axis(seen, bad))
     return axes
+
+
+def _plain_axis(bad: Tensor, axis: int, label: str) -> Axis:
+    others = tuple(i for i in range(bad.dim()) if i != axis)
+    share = bad.double().mean(others) if others else bad.double()
+    return _axis(label, share, torch.arange(len(share)), len(share))
 
 
 def _request_axes(seen: Observation, rows: Tensor) -> list[Axis]:

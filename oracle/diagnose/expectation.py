@@ -6,29 +6,27 @@ For cases of the size that diagnosis works on; a production case is shrunk first
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...optimized.contract import UNIT_ROUNDOFF, Contract
-from ...reference.chunks import Chunk
-from ...reference.dense_mha import dense_chunks
-from ...reference.masked_mha import masked_chunks
-from ...reference.sparse_mqa import sparse_chunks
+from ...reference.layouts import decode_rows
 from ..judge import indexer, merge
 from ..judge.bounds import FALSE_ALARM, SHARES, deviations
 from ..judge.budget import budget
 from ..judge.formats import SMALLEST_SUBNORMAL, format_of
 from ..judge.moments import moments
+from ..operators import attention_chunks
+from ..operators import declared as spelled_out
 from ..operators import operator as by_name
 
 Arguments = Mapping[str, Any]
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
 INDEXERS = ("indexer_scores", "paged_indexer_scores")
-_LIMIT = 2**22
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -37,23 +35,8 @@ class Expectation:
 
     exact: dict[str, Tensor]
     allowed: dict[str, Tensor]
-
-
-def chunks(operator: str, a: Arguments) -> Iterator[Chunk]:
-    """The fp64 chunks of an attention call."""
-    if operator == "sparse_mqa":
-        return sparse_chunks(
-            a["q"],
-            a["kv"],
-            a["indices"],
-            value_dim=a["value_dim"],
-            lengths=a.get("lengths"),
-            limit=_LIMIT,
-            compute=torch.float64,
-        )
-    tensors = [a[name] for name in ("q", "k", "v", "mask", "cu_q", "cu_k") if name in a]
-    make = masked_chunks if operator == "masked_mha" else dense_chunks
-    return make(*tensors, causal=a["causal"], limit=_LIMIT, compute=torch.float64)
+    axes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Names of the axes of an output, where they are not those of attention, scores or a selection."""
 
 
 def expectation(operator: str, a: Arguments, contract: Contract) -> Expectation:
@@ -75,21 +58,37 @@ def _attention(operator: str, a: Arguments, contract: Contract) -> Expectation:
     q = a["q"]
     values = a["v"] if "v" in a else a["kv"]
     width = int(a["value_dim"]) if "value_dim" in a else values.shape[-1]
-    declared = replace(contract, probabilities=contract.probabilities or format_of(values.dtype))
+    declared = spelled_out(a, contract)
     assert declared.probabilities is not None
-    cell, output = UNIT_ROUNDOFF[declared.probabilities], contract.output or format_of(q.dtype)
+    cell = UNIT_ROUNDOFF[declared.probabilities]
+    output = contract.output or ("bf16" if q.dtype.itemsize == 1 else format_of(q.dtype))
     s, h = q.shape[:2]
     out, allowed = (torch.zeros(s, h, width, dtype=torch.float64) for _ in range(2))
     lse, lse_allowed = (torch.zeros(s, h, dtype=torch.float64) for _ in range(2))
     z = deviations(s * h * width, FALSE_ALARM / SHARES)
-    for chunk in chunks(operator, a):
+    for chunk in attention_chunks(operator, a):
         underflow = declared.probabilities in SMALLEST_SUBNORMAL
-        m = moments(chunk, a["scale"], cell, a.get("sink"), underflow=underflow)
+        rounded = declared.dequantised is not None
+        m = moments(chunk, a["scale"], cell, a.get("sink"), underflow=underflow, dequantised=rounded)
         b = budget(replace(m, out=torch.nan_to_num(m.out, 0.0, 0.0, 0.0)), declared, output, q.shape[-1], z, 1.0)
         out[chunk.rows] = chunk.place(m.out).cpu()
         allowed[chunk.rows] = chunk.place(torch.minimum(b.half + z * b.variance.sqrt() + b.working, b.certain)).cpu()
         lse[chunk.rows], lse_allowed[chunk.rows] = chunk.place(m.lse).cpu(), chunk.place(b.lse).cpu()
     return Expectation({"out": out, "lse": lse}, {"out": allowed, "lse": lse_allowed})
+
+
+def cache_rows(a: Arguments) -> int:
+    """Rows of the cache of a sparse call, pages taken apart."""
+    return int(a["kv"].shape[:-1].numel())
+
+
+def plain_cache(a: Arguments) -> Tensor:
+    """The cache of a sparse call as numbers [n, c+r] on the CPU, fp64."""
+    rows: Tensor = a["kv"].detach().cpu().flatten(0, -2)
+    if a.get("cache_format", "model") == "model":
+        return rows.double()
+    k_scale = float(a.get("k_scale", 1.0))
+    return decode_rows(rows, a["cache_format"], latent=int(a["value_dim"]), k_scale=k_scale).double()
 
 
 def normalised(outputs: Mapping[str, Tensor], contract: Contract, exact: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+
+from torch import Tensor
 
 Stage = Literal[
     "projection", "rope", "quantised cache", "indexer q/k", "logits", "top-k", "index conversion", "gather", "mask",
@@ -31,3 +33,5 @@ class Hypothesis:
     """How many were solved for or tried: of two hypotheses that explain equally well the one with fewer is likelier."""
     fixed: bool = False
     """Whether the answer depends on the inputs alone, not on what was observed: it serves for the next kernel, too."""
+    answer: Mapping[str, Tensor] | None = field(default=None, repr=False, compare=False)
+    """The predicted answer itself, as it compares, where it is made from what was observed; then nothing is run."""

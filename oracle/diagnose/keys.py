@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from .expectation import cache_rows
 from .hypothesis import Hypothesis, Stage
 from .observation import Observation
 from .reads import Reads, solve
@@ -29,7 +30,8 @@ def keys(seen: Observation) -> Iterator[Hypothesis]:
     sink = seen.arguments.get("sink")
     if sink is not None:
         out = out * torch.sigmoid(lse - sink.cpu().double())[..., None]
-    out = out.to(seen.arguments["q"].dtype).to(torch.float64)
+    given = seen.arguments["q"].dtype
+    out = out.to(torch.bfloat16 if given.itemsize == 1 else given).to(torch.float64)
     stage: Stage = "index conversion" if seen.operator == "sparse_mqa" else "mask"
     yield Hypothesis("keys read", stage, told(seen, reads, change), lambda **a: (out, lse), 3)
 
@@ -82,7 +84,7 @@ def _packed_places(seen: Observation) -> Place:
 
 def _sparse_places(seen: Observation) -> Place:
     a = seen.arguments
-    indices, n = a["indices"].cpu().long(), a["kv"].shape[0]
+    indices, n = a["indices"].cpu().long(), cache_rows(a)
     slots = torch.full((len(indices), n), -1)
     order = torch.arange(indices.shape[1]).expand(indices.shape)
     valid = (indices >= 0) & (indices < n)

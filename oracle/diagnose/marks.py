@@ -11,6 +11,7 @@ from typing import Any
 
 from torch import Tensor
 
+from ...optimized.implementation import Implementation
 from ..calling import Raised, called
 from ..case import Case
 from ..cause.named import Make
@@ -20,9 +21,10 @@ from ..memory import guarded_allocations
 from ..sequence import later_calls
 from ..verdict import Verdict
 from .distance import gap
+from .exact import LAYOUTS
 from .expectation import expectation, normalised
 from .hypothesis import Hypothesis, Stage
-from .observation import named_outputs
+from .observation import named_outputs, observe
 
 #: Words of a structure finding, and the idea that they stand for.
 _STRUCTURE: tuple[tuple[str, str, Stage], ...] = (
@@ -60,6 +62,9 @@ def _runs(verdict: Verdict, make: Make, device: str) -> Iterator[Hypothesis]:
     if not any(finding.check == "rerun" for finding in verdict.findings) or verdict.case.operator not in KERNELS:
         return
     made, case = make(), verdict.case
+    if case.operator in LAYOUTS:
+        yield from _bytes_differ(case, made, device)
+        return
     inputs = drawn(case, device)
     try:
         runs = [
@@ -83,6 +88,18 @@ def _runs(verdict: Verdict, make: Make, device: str) -> Iterator[Hypothesis]:
     else:
         right = sum(not count for count in off)
         yield _mark("runs differ", "state", f"{right} of {len(off)} runs are right: a race, or state that is kept.")
+
+
+def _bytes_differ(case: Case, made: Implementation, device: str) -> Iterator[Hypothesis]:
+    """Of an answer that has to be right bit by bit: by the memory it was given, or by chance."""
+    runs = [observe(case, made, device, fill=fill) for fill in ("nan", "stale", "nan")]
+    first, stale, again = (seen.answer for seen in runs)
+    if not (first and stale and again) or not _equal(first.values(), again.values()):
+        yield _mark("runs differ", "state", "two runs on the same inputs and memory differ: a race, or state kept.")
+    elif not runs[0].deviation().off:
+        off = {name: int((first[name] != stale[name]).sum()) for name in first}
+        told = ", ".join(f"{count} elements of {name}" for name, count in off.items() if count)
+        yield _mark("not written", "output", f"never written: {told} hold what was in the memory before.")
 
 
 def _equal(a: Any, b: Any) -> bool:

@@ -43,7 +43,7 @@ class Piece:
 
 def pieces(seen: Observation) -> list[Piece]:
     """The call in pieces; empty where it is too large or its answer has another shape."""
-    from .expectation import chunks
+    from ..operators import attention_chunks
 
     exact = seen.expected.exact
     if seen.answer.get("out") is None or seen.answer["out"].shape != exact["out"].shape:
@@ -51,7 +51,7 @@ def pieces(seen: Observation) -> list[Piece]:
     if exact["out"].shape[0] * exact["out"].shape[1] * max(seen.case.keys, seen.case.topk) > MOST:
         return []
     if "pieces" not in seen.cache:
-        seen.cache["pieces"] = [_piece(seen, chunk) for chunk in chunks(seen.operator, seen.arguments)]
+        seen.cache["pieces"] = [_piece(seen, chunk) for chunk in attention_chunks(seen.operator, seen.arguments)]
     found: list[Piece] = seen.cache["pieces"]
     return found
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -12,11 +13,13 @@ from ...optimized.contract import Contract
 from ...optimized.implementation import Implementation
 from ..calling import Raised
 from ..case import Case
-from ..check import drawn, run_once
+from ..check import answer_of, drawn, run_once
 from ..faults.simulated import simulated
 from ..inputs import Inputs
-from ..operators import operator
+from ..memory import Fill, guarded_allocations
+from ..operators import operator as by_name
 from .distance import Gap, gap
+from .exact import LAYOUTS, as_answer, task
 from .expectation import Expectation, expectation, normalised
 
 Answer = dict[str, Tensor]
@@ -35,6 +38,10 @@ class Observation:
     right: Answer
     """What a right kernel returns that computes tile by tile: it has the rounding that the exact answer has not."""
     cache: dict[str, Any] = field(default_factory=dict)
+    draw: Callable[[], Inputs] | None = None
+    """Inputs anew, for an operator that writes to them."""
+    right_outputs: tuple[Any, ...] = ()
+    """The outputs behind ``right`` as they are, of an operator that is right bit by bit."""
 
     @property
     def arguments(self) -> Mapping[str, Any]:
@@ -52,42 +59,70 @@ class Observation:
         """How far the right answer is from it."""
         return self.gap(self.right)
 
-    def predicted(self, outputs: Any) -> Answer:
-        """The outputs of a hypothesis by name, fp64."""
-        return normalised(named_outputs(self.operator, outputs), Contract(), self.expected.exact)
+    def predicted(self, predict: Callable[..., Any]) -> Answer:
+        """What a hypothesis returns, by output name, fp64."""
+        if self.operator not in LAYOUTS:
+            return normalised(named_outputs(self.operator, predict(**self.arguments)), Contract(), self.expected.exact)
+        op = by_name(self.operator)
+        inputs = self._fresh(op.writes) if op.writes and self.draw else self.inputs
+        with guarded_allocations("nan"):
+            outputs = predict(**inputs.kwargs())
+        # A kernel that writes in place returns nothing; a whole answer may be given in its stead.
+        outputs = outputs or answer_of(op, inputs, outputs)
+        return as_answer(self.operator, self.arguments, outputs, self.contract)
+
+    def _fresh(self, writes: tuple[str, ...]) -> Inputs:
+        """Inputs of which nobody knows that an earlier hypothesis wrote to them; drawn once and put back."""
+        if "fresh" not in self.cache:
+            assert self.draw is not None
+            inputs = self.draw()
+            held = {name: inputs.arena.tensors[name] for name in writes}
+            self.cache["fresh"] = inputs, {name: one.tensor[one.untouched :].clone() for name, one in held.items()}
+        inputs, before = self.cache["fresh"]
+        for name, kept in before.items():
+            one = inputs.arena.tensors[name]
+            one.tensor[one.untouched :].copy_(kept)
+        found: Inputs = inputs
+        return found
 
 
 def named_outputs(name: str, outputs: Any) -> Answer:
     """Tensors by output name; what is missing or no tensor is left out."""
     if not isinstance(outputs, tuple):
         return {}
-    return {
-        key: value for key, value in zip(operator(name).outputs, outputs, strict=False) if isinstance(value, Tensor)
-    }
+    return {key: value for key, value in zip(by_name(name).outputs, outputs, strict=False) if isinstance(value, Tensor)}
 
 
-def observe(case: Case, implementation: Implementation, device: str = "cpu", runs: int = 1) -> Observation:
-    """The answer of the last of ``runs`` runs. Raises ``Raised`` for what the kernel raises."""
-    inputs = drawn(case, device)
-    outputs: Any = ()
-    for run in range(runs):
-        outputs = run_once(implementation, inputs.arena.device, "nan" if run == 0 else "stale", inputs.kwargs()).outputs
+def observe(case: Case, implementation: Implementation, device: str = "cpu", fill: Fill = "nan") -> Observation:
+    """The answer of one run in memory filled with ``fill``. Raises ``Raised`` for what the kernel raises."""
+    op, inputs = by_name(case.operator), drawn(case, device)
+    outputs: Any = run_once(implementation, inputs.arena.device, fill, inputs.kwargs()).outputs
+    outputs = answer_of(op, inputs, outputs)
     # A kernel that changes its inputs is compared on what they were.
-    return observed(case, implementation.contract, drawn(case, device), named_outputs(case.operator, outputs))
+    draw = partial(drawn, case, device)
+    return observed(case, implementation.contract, draw(), named_outputs(case.operator, outputs), draw)
 
 
-def observed(case: Case, contract: Contract, inputs: Inputs, outputs: Mapping[str, Tensor]) -> Observation:
+def observed(
+    case: Case,
+    contract: Contract,
+    inputs: Inputs,
+    outputs: Mapping[str, Tensor],
+    draw: Callable[[], Inputs] | None = None,
+) -> Observation:
     """An observation of outputs that are at hand, those of a bundle for instance."""
-    expected = expectation(case.operator, inputs.kwargs(), contract)
-    right = named_outputs(case.operator, simulated(case.operator)(**inputs.kwargs()))
-    return Observation(
-        case,
-        contract,
-        inputs,
-        normalised(outputs, contract, expected.exact),
-        expected,
-        normalised(right, Contract(), expected.exact),
-    )
+    a = inputs.kwargs()
+    kernel = simulated(case.operator)
+    if case.operator in LAYOUTS:
+        op = by_name(case.operator)
+        again = draw() if op.writes and draw else inputs
+        right_outputs = answer_of(op, again, kernel(**again.kwargs()))
+        expected, right, _ = task(case.operator, a, right_outputs, contract)
+        answer = as_answer(case.operator, a, [outputs.get(name) for name in op.outputs], contract)
+        return Observation(case, contract, inputs, answer, expected, right, draw=draw, right_outputs=right_outputs)
+    expected = expectation(case.operator, a, contract)
+    right = normalised(named_outputs(case.operator, kernel(**a)), Contract(), expected.exact)
+    return Observation(case, contract, inputs, normalised(outputs, contract, expected.exact), expected, right)
 
 
 __all__ = ("Answer", "Observation", "Raised", "named_outputs", "observe", "observed")

@@ -27,9 +27,12 @@ from ..case import Case
 from ..check import drawn, run_once
 from ..operators import operator
 from .distance import gap
-from .expectation import ATTENTION, expectation, normalised
+from .expectation import ATTENTION, expectation, normalised, plain_cache
 from .hypothesis import Stage
 from .observation import named_outputs
+
+#: 1.0 in e4m3.
+_CODE_OF_1 = 0x38
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +131,23 @@ def _same_scores(tensors: Mapping[str, Tensor], options: Mapping[str, Any]) -> N
 
 def _same_values(tensors: Mapping[str, Tensor], options: Mapping[str, Any]) -> None:
     """1 in every value that is finite; what is poisoned stays."""
+    if options.get("cache_format", "model") != "model":
+        _same_codes(tensors["kv"], options)
+        return
     values = tensors["v"] if "v" in tensors else tensors["kv"][:, : options["value_dim"]]
     plain = torch.isfinite(values.float()) & (values.float().abs() < 1e4)
     values.copy_(torch.where(plain, torch.ones_like(values), values))
+
+
+def _same_codes(kv: Tensor, options: Mapping[str, Any]) -> None:
+    """The code of 1 and the scale 1 in every row of a quantised cache that is finite."""
+    numbers = plain_cache({**options, "kv": kv})
+    rows = (torch.isfinite(numbers) & (numbers.abs() < 1e4)).all(-1).view(kv.shape[:-1])
+    latent = int(options["value_dim"])
+    bytes_ = kv.view(torch.uint8)
+    changed = bytes_[rows]
+    changed[:, :latent] = _CODE_OF_1
+    if options["cache_format"] == "fp8_ds_mla":
+        stop = latent + 4 * max(1, latent // 128)
+        changed[:, latent:stop] = torch.ones((stop - latent) // 4).view(torch.uint8)
+    bytes_[rows] = changed

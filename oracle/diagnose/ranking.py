@@ -10,12 +10,17 @@ import torch
 
 from .dictionary import catalogue, tiled
 from .distance import Gap
+from .exact import LAYOUTS
 from .formats import formats
 from .hypothesis import Hypothesis
 from .keys import keys
-from .misread import misread
+from .layout_families import readings, variants
+from .layout_moves import moved_bytes, moved_rows, unwritten
+from .misread import dims, misread, misstrided, overrun
 from .moved import constant, moved
 from .observation import Answer, Observation
+from .paged_families import compressed, not_written, paged, paged_formats
+from .quantised_families import quantised
 from .ranking_families import indexer, merge, selection
 from .solved import gain, lse, lse_parts, scale, sink, softcap
 
@@ -37,12 +42,19 @@ CERTAIN = 2e-3
 
 #: Families of an operator: those tried at once, and those tried where nothing is certain yet.
 _FAMILIES: dict[str, tuple[tuple[Family, ...], tuple[Family, ...]]] = {
-    "sparse_mqa": ((scale, lse, lse_parts, gain, sink, moved, constant), (keys, softcap, formats)),
-    "dense_mha": ((scale, lse, lse_parts, gain, moved, constant), (keys, softcap, misread, formats)),
-    "masked_mha": ((scale, lse, lse_parts, gain, moved, constant), (keys, softcap, misread, formats)),
-    "indexer_scores": ((indexer, gain, constant, formats), ()),
-    "paged_indexer_scores": ((gain, constant), ()),
+    "sparse_mqa": ((scale, lse, lse_parts, gain, sink, moved, constant), (keys, quantised, softcap, dims, formats)),
+    "dense_mha": (
+        (scale, lse, lse_parts, gain, moved, constant),
+        (keys, softcap, misread, misstrided, dims, overrun, formats),
+    ),
+    "masked_mha": (
+        (scale, lse, lse_parts, gain, moved, constant),
+        (keys, softcap, misread, misstrided, dims, overrun, formats),
+    ),
+    "indexer_scores": ((indexer, compressed, gain, constant, not_written, formats), ()),
+    "paged_indexer_scores": ((paged, gain, constant, not_written), (paged_formats,)),
     "topk_select": ((selection, formats), ()),
+    **dict.fromkeys(LAYOUTS, ((readings, variants, moved_rows, moved_bytes, unwritten), ())),
     "merge_lse": ((merge, lse, lse_parts, gain, moved, constant, formats), ()),
 }
 
@@ -115,7 +127,8 @@ def _answer(seen: Observation, hypothesis: Hypothesis, known: Known | None) -> A
     if known is not None and hypothesis.fixed and key in known:
         return known[key]
     try:
-        answer: Answer | None = seen.predicted(hypothesis.predict(**seen.arguments))
+        given = hypothesis.answer
+        answer: Answer | None = dict(given) if given is not None else seen.predicted(hypothesis.predict)
     except (RuntimeError, IndexError, ValueError, TypeError, KeyError):
         answer = None  # a defect that this shape does not allow, two heads exchanged where there is one
     if answer is not None and not (set(seen.right) <= set(answer)):

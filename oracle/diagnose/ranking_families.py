@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -182,6 +183,10 @@ def merge(seen: Observation) -> Iterator[Hypothesis]:
                     "base of a side's LSE", "merge", f"The LSE of a is taken {in_a}, that of b {in_b}.",
                     lambda x=x, y=y, **a: kernel(**{**a, "lse_a": a["lse_a"] * x, "lse_b": a["lse_b"] * y}), 1,
                 )  # fmt: skip
+                yield Hypothesis(
+                    "base of a side's weight", "merge", f"Exponents of the weights: a's are {in_a}, b's {in_b}.",
+                    partial(_weighted, x, y), 1, fixed=True,
+                )  # fmt: skip
     got = seen.answer.get("out")
     if got is None or got.shape != seen.expected.exact["out"].shape:
         return
@@ -206,6 +211,19 @@ def merge(seen: Observation) -> Iterator[Hypothesis]:
     out = out.to(seen.arguments["out_a"].dtype).double()
     told = f"The sides are weighted wrongly: {'; '.join(words) or 'by row'}."
     yield Hypothesis("merge weights", "merge", told, lambda **x: (out, seen.right["lse"]), 4)
+
+
+def _weighted(x: float, y: float, *, out_a: Tensor, lse_a: Tensor, out_b: Tensor, lse_b: Tensor) -> tuple[Any, ...]:
+    """A merge whose weights are exp((lse - top) x) for a and exp((lse - top) y) for b."""
+    top = torch.maximum(lse_a, lse_b)
+    base = torch.where(top == -math.inf, 0.0, top)
+    parts = [((out_a, lse_a), x), ((out_b, lse_b), y)]
+    weights = [torch.where(lse == -math.inf, 0.0, torch.exp((lse - base) * f)) for (_, lse), f in parts]
+    total = weights[0] + weights[1]
+    shares = [weight / torch.where(total == 0.0, 1.0, total) for weight in weights]
+    sides = [torch.where(lse[..., None] == -math.inf, 0.0, out.float()) for (out, lse), _ in parts]
+    out = sides[0] * shares[0][..., None] + sides[1] * shares[1][..., None]
+    return out.to(out_a.dtype), base + torch.log(total)
 
 
 def _site(seen: Observation, name: str, stage: Stage, words: str, **sites: Any) -> Hypothesis:

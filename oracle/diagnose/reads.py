@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 
 from .distance import ratios
+from .expectation import cache_rows, plain_cache
 from .model import MOST
 from .observation import Observation
 
@@ -82,7 +83,7 @@ def _call(seen: Observation) -> tuple[Tensor, Tensor, Tensor]:
     q = a["q"].detach().cpu().double()
     if seen.operator == "sparse_mqa":
         indices, lengths = a["indices"].cpu().long(), a.get("lengths")
-        n, kv = a["kv"].shape[0], a["kv"]
+        n = cache_rows(a)
         counted = (indices >= 0) & (indices < n)
         if lengths is not None:
             counted &= torch.arange(indices.shape[1]) < lengths.cpu()[:, None]
@@ -90,7 +91,7 @@ def _call(seen: Observation) -> tuple[Tensor, Tensor, Tensor]:
             return q.new_zeros(0, 0, 0), q, q
         due = torch.zeros(len(q), n, dtype=torch.float64)
         due.scatter_add_(1, torch.where(counted, indices, 0), counted.double())
-        rows = _tame(kv.detach().cpu().double())
+        rows, q = _tame(plain_cache(a)), q * float(a.get("q_scale", 1.0))
         return torch.einsum("shd,td->sht", q, rows) * scale, rows[None, :, : a["value_dim"]], due
     k, v = (_tame(a[name].detach().cpu().double()) for name in ("k", "v"))
     return torch.einsum("shd,thd->sht", q, k) * scale, v.transpose(0, 1), _due(seen)
@@ -104,12 +105,12 @@ def _tame(rows: Tensor) -> Tensor:
 
 def _due(seen: Observation) -> Tensor:
     """Keys that each query of a packed batch may see, [s,t]."""
-    from .expectation import chunks
+    from ..operators import attention_chunks
 
     a = seen.arguments
     cu_q, cu_k = a["cu_q"].cpu().long(), a["cu_k"].cpu().long()
     due = torch.zeros(a["q"].shape[0], a["k"].shape[0], dtype=torch.float64)
-    for chunk in chunks(seen.operator, a):
+    for chunk in attention_chunks(seen.operator, a):
         if chunk.rows.stop == chunk.rows.start or not chunk.keys.shape[1]:
             continue
         request = int(torch.searchsorted(cu_q, chunk.rows.start, right=True)) - 1

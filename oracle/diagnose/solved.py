@@ -120,10 +120,10 @@ def _largest(seen: Observation) -> Tensor | None:
     parts = pieces(seen)
     if not parts:
         return None
-    from .expectation import chunks
+    from ..operators import attention_chunks
 
     top = torch.zeros_like(seen.expected.exact["lse"])
-    for part, chunk in zip(parts, chunks(seen.operator, seen.arguments), strict=True):
+    for part, chunk in zip(parts, attention_chunks(seen.operator, seen.arguments), strict=True):
         scores = (part.scores * float(seen.arguments["scale"])).masked_fill(~part.allowed, -math.inf)
         largest = scores.amax(-1) if scores.shape[-1] else scores.new_full(scores.shape[:-1], -math.inf)
         top[chunk.rows] = chunk.place(largest).cpu()

@@ -10,6 +10,7 @@ from .hypothesis import Stage
 
 #: Error sites of the simulated kernels, by the stage that they belong to.
 SITES: dict[Stage, tuple[str, ...]] = {
+    "quantised cache": ("latent",),
     "gather": ("inputs", "keep", "gather", "address", "query_range", "key_range", "target"),
     "index conversion": ("indices", "counted", "valid", "entries", "slots", "local"),
     "mask": ("causal", "last_key", "stop", "tiles", "inside", "diagonal", "bits", "combine_masks", "skip", "seen"),
@@ -23,6 +24,22 @@ SITES: dict[Stage, tuple[str, ...]] = {
     "output": ("normalise", "output", "rows_written", "allocate"),
 }  # fmt: skip
 _INDEXER: dict[Stage, tuple[str, ...]] = {"indexer q/k": ("inputs", "decode", "by_request")}
+#: Sites of the paged indexer.
+_PAGED: dict[Stage, tuple[str, ...]] = {
+    "gather": ("table", "pages", "address"),
+    "quantised cache": ("page",),
+    "indexer q/k": ("queries",),
+}
+#: A layout operator is one stage of a layer.
+LAYOUT_STAGES: dict[str, Stage] = {
+    "quantize": "quantised cache",
+    "write_cache": "quantised cache",
+    "write_index": "quantised cache",
+    "gather": "gather",
+    "gather_index": "gather",
+    "convert_indices": "index conversion",
+    "build_mask": "mask",
+}
 #: Faults that no site tells, by a part of their name.
 _NAMED: tuple[tuple[str, Stage], ...] = (
     ("sink", "softmax"),
@@ -45,13 +62,19 @@ _NAMED: tuple[tuple[str, Stage], ...] = (
 _BY_OPERATOR: dict[str, Stage] = {"topk_select": "top-k", "merge_lse": "merge", "indexer_scores": "logits"}
 
 
-def stage_of(fault: Fault) -> Stage:
-    """Where a fault that is planted in a simulated kernel or before it acts."""
+def stage_of(fault: Fault, operator: str = "") -> Stage:
+    """Where a fault that is planted in a simulated kernel or before it acts; in another operator, if one is given."""
+    if operator in LAYOUT_STAGES:
+        return LAYOUT_STAGES[operator]
     if fault.expected_check == "memory":
         return "memory"
     if fault.expected_check in ("sequence", "rerun"):
         return "state"
+    if fault.operator in LAYOUT_STAGES:
+        return LAYOUT_STAGES[fault.operator]
     sites = set(sites_of(fault))
+    if fault.operator == "paged_indexer_scores":
+        return next((stage for stage, names in _PAGED.items() if sites & set(names)), "logits")
     if fault.operator == "indexer_scores" and sites & set(_INDEXER["indexer q/k"]):
         return "indexer q/k"
     for part, stage in _NAMED:

@@ -15,6 +15,8 @@ from .site import Site
 
 #: Rows that belong to no request, the first and the last row among them.
 SPARE = 16
+#: Rows that nobody reads are drawn up to this many, and repeat: 65,536 of them would take longer than the check.
+_SPOILED = 4096
 _HIGH = 65536
 
 
@@ -147,14 +149,13 @@ def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection
         target = kv if cache_format == "model" else kv.view(torch.uint8)
         target[(rows,) if pages == 1 else (rows // pages, rows % pages)] = values
 
-    def spoil(start: int, stop: int) -> None:
-        number = torch.arange(first + start, first + stop, device=site.device)
-        if cache_format == "model":
-            place(number, rng.cast(plain(number), site.dtype))
-        else:
-            place(number, latent_cache.poisoned(name, case, cache_format, form, number))
-
-    rng.by_chunks(picked.rows - first, form.width, site.device, spoil)
+    number = torch.arange(first, picked.rows, device=site.device)
+    if cache_format == "model":
+        spoiled = rng.cast(plain(number[:_SPOILED]), site.dtype)
+    else:
+        spoiled = latent_cache.poisoned(name, case, cache_format, form, number[:_SPOILED])
+    for part in torch.split(number, _SPOILED):
+        place(part, spoiled[: len(part)])
     used = torch.nonzero(picked.referenced()[row]).flatten()
     tokens, target = batch.k[used], row[used]
 

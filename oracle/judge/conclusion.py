@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import torch
-from scipy import stats
+from scipy import special
 
 from ..verdict import Worst
 from .bounds import FALSE_ALARM, SHARES, SUSPICION
@@ -125,7 +125,7 @@ def _bias(result: Judgement, state: State) -> None:
     result.measures["bias_floor"] = floor
     excess = max(0.0, abs(mean) - floor)
     # Where all rows err alike there is no spread, and any excess is a bias.
-    p = float(2.0 * stats.t.sf(excess / error, rows - 1)) if error > 0.0 else float(excess == 0.0)
+    p = float(2.0 * special.stdtr(rows - 1, -excess / error)) if error > 0.0 else float(excess == 0.0)
     way = "larger" if mean > 0 else "smaller"
     message = f"outputs are {way} than exact by {abs(mean):.2e} of their size on average"
     result.statistical("bias", message, p, FAIL, SUSPECT)

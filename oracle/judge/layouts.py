@@ -6,7 +6,7 @@ Every mistake is a reading: the reference on inputs changed as the mistake sees 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,9 @@ from .findings import Judgement
 from .misreadings import named_pages, outside, planes_to_rows, rows_to_planes, scales_cut
 
 Arguments = Mapping[str, Any]
+#: What is compared, and the mistakes to name: (inputs, outputs, contract) to both.
+Task = tuple[Sequence[Part], list[Reading]]
+MakeTask = Callable[[Arguments, Outputs, Contract], Task]
 SIDE_BY_SIDE = "codes and scale of a token lay side by side"
 #: Floors of quantisers in use.
 RULES: dict[str, dict[str, Any]] = {
@@ -51,7 +54,7 @@ def _rules(a: Arguments, answer: Callable[..., Outputs]) -> list[Reading]:
     ]
 
 
-def quantize(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
+def _quantize(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
     expected: Outputs = reference.quantize(**a)
     blocks = a["x"].float().unflatten(1, (-1, a["block"]))
     scales = decode_ue8m0(expected[1]) if expected[1].dtype is torch.uint8 else expected[1]
@@ -93,17 +96,17 @@ def quantize(a: Arguments, outputs: Outputs, contract: Contract, power: bool) ->
     ]
     if len(a["x"]) > 1:
         readings.append(Reading("each row were the one before", lambda: exact.roll(expected), True))
-    return exact.judge(parts, readings, power=power)
+    return parts, readings
 
 
-def write_cache(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
+def _write_cache(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
     size = a["cache"].shape[1]
-    return _written(a, "cache", size, outputs[0], ("pages", "places", "elements"), reference.write_cache, power)
+    return _written(a, "cache", size, outputs[0], ("pages", "places", "elements"), reference.write_cache)
 
 
-def write_index(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
+def _write_index(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
     size = a["pages"].shape[1] // (a["k"].shape[1] + 4)
-    return _written(a, "pages", size, outputs[0], ("pages", "bytes"), reference.write_index, power)
+    return _written(a, "pages", size, outputs[0], ("pages", "bytes"), reference.write_index)
 
 
 def _written(
@@ -113,8 +116,7 @@ def _written(
     observed: Tensor,
     axes: tuple[str, ...],
     write: Callable[..., tuple[()]],
-    power: bool,
-) -> Judgement:
+) -> Task:
     """``observed`` is the last part of the cache ``name``; what lies before it is no memory and nobody's slot."""
     first = len(a[name]) - len(observed)
     before, slots = a[name][first:], a["slots"] - first * size
@@ -141,16 +143,16 @@ def _written(
         readings.append(Reading(SIDE_BY_SIDE, as_rows))
     if bool(own.any()):
         readings.append(Reading("nothing was written", lambda: (before,), True))
-    return exact.judge((Part(name, expected, observed, axes),), readings, power=power)
+    return (Part(name, expected, observed, axes),), readings
 
 
-def gather(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
-    return _read(a, "cache", outputs, contract, power, reference.gather, {"rows": ("tokens", "columns")})
+def _gather(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
+    return _read(a, "cache", outputs, contract, reference.gather, {"rows": ("tokens", "columns")})
 
 
-def gather_index(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
+def _gather_index(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
     axes = {"k": ("tokens", "columns"), "k_scale": ("tokens",)}
-    return _read(a, "pages", outputs, contract, power, reference.gather_index, axes)
+    return _read(a, "pages", outputs, contract, reference.gather_index, axes)
 
 
 def _read(
@@ -158,10 +160,9 @@ def _read(
     name: str,
     outputs: Outputs,
     contract: Contract,
-    power: bool,
     read: Callable[..., Outputs],
     axes: Mapping[str, tuple[str, ...]],
-) -> Judgement:
+) -> Task:
     cache, table = named_pages(a[name], a["block_table"])
     a = {**a, name: cache, "block_table": table}
     if contract.scale_read == "ue8m0":
@@ -193,7 +194,7 @@ def _read(
         readings.append(Reading("k_scale were 1", lambda: answer(k_scale=1.0)))
     if len(parts[0].expected) > 1:
         readings.append(Reading("each row were the one before", lambda: exact.roll(expected), True))
-    return exact.judge(parts, readings, power=power)
+    return parts, readings
 
 
 def _without_place(a: Arguments, size: int) -> Tensor:
@@ -212,7 +213,7 @@ def _against(rows: Tensor | None, output: Tensor) -> Tensor | None:
     return None if rows is None else rows.view(-1, *[1] * (output.dim() - 1))
 
 
-def convert_indices(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
+def _convert_indices(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
     def answer(**changes: Any) -> Outputs:
         return _ordered(reference.convert_indices(**{**a, **changes}), contract, a["compact"])
 
@@ -234,7 +235,7 @@ def convert_indices(a: Arguments, outputs: Outputs, contract: Contract, power: b
     ]  # fmt: skip
     if not bool((expected[1] > 0).any()):
         readings = [reading for reading in readings if not reading.plain]
-    return exact.judge(parts, readings, power=power)
+    return parts, readings
 
 
 def _ordered(outputs: Outputs, contract: Contract, compact: bool) -> Outputs:
@@ -247,7 +248,7 @@ def _ordered(outputs: Outputs, contract: Contract, compact: bool) -> Outputs:
     return torch.where(valid, ordered, outputs[0]).to(torch.int32), outputs[1]
 
 
-def build_mask(a: Arguments, outputs: Outputs, contract: Contract, power: bool) -> Judgement:
+def _build_mask(a: Arguments, outputs: Outputs, contract: Contract) -> Task:
     def answer(**changes: Any) -> Outputs:
         return reference.build_mask(**{**a, **changes})
 
@@ -263,9 +264,7 @@ def build_mask(a: Arguments, outputs: Outputs, contract: Contract, power: bool) 
     ]
     if not bool((expected != 0).any()):
         readings = [reading for reading in readings if not reading.plain]
-    return exact.judge(
-        (Part("mask", expected, outputs[0], ("requests", "rows", "words"), counts),), readings, power=power
-    )
+    return (Part("mask", expected, outputs[0], ("requests", "rows", "words"), counts),), readings
 
 
 def _rest(a: Arguments, mask: Tensor) -> Tensor:
@@ -284,3 +283,20 @@ def _reversed(mask: Tensor) -> Tensor:
     weights = torch.arange(31, -1, -1, device=mask.device)
     packed = (bits.long() << weights).sum(-1)
     return torch.where(packed >= 2**31, packed - 2**32, packed).to(torch.int32)
+
+
+TASKS: dict[str, MakeTask] = {
+    "quantize": _quantize,
+    "write_cache": _write_cache,
+    "write_index": _write_index,
+    "gather": _gather,
+    "gather_index": _gather_index,
+    "convert_indices": _convert_indices,
+    "build_mask": _build_mask,
+}
+
+
+def judge_of(name: str) -> Callable[[Arguments, Outputs, Contract, bool], Judgement]:
+    """The judge of a layout operator."""
+    task = TASKS[name]
+    return lambda a, outputs, contract, power: exact.judge(*task(a, outputs, contract), power=power)

@@ -8,51 +8,18 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...reference.layer import IndexCache, LatentCache, Trace
-from ...reference.layouts import (
-    SCALE_BYTES,
-    MlaRow,
-    ScaleRule,
-    decode_index_pages,
-    decode_mla_rows,
-    decode_plain_rows,
-    encode_mla_rows,
-)
+from ...reference.layer import IndexCache, RowCache, Trace
+from ...reference.layouts import SCALE_BYTES, decode_index_pages, decode_plain_rows
 from ...reference.write_index import write_index
 
-#: Of the writer of fp8_ds_mla rows (vLLM 0.33.0).
-RULE = ScaleRule("pow2", least_scale=1e-4)
 
-
-class MlaRowCache(LatentCache):
-    """Latents as ``fp8_ds_mla``: codes, a scale a tile and rotated dims in bf16, in one row of bytes."""
-
-    def __init__(self, blocks: int, block_size: int, latent: int, rope: int) -> None:
-        super().__init__(blocks, block_size, latent + rope, dtype=torch.float32)
-        self.latent = latent
-        self.stored = torch.zeros(blocks * block_size, MlaRow(latent, rope).width, dtype=torch.uint8)
-
-    @property
-    def quantized(self) -> bool:
-        return True
-
-    def write(self, slots: Tensor, latents: Tensor, requests: Tensor, positions: Tensor, trace: Trace) -> None:
-        self._claim(slots, requests, positions, trace)
-        kept = slots >= 0
-        new = latents[kept].float()
-        self.stored[slots[kept]] = encode_mla_rows(new[:, : self.latent], new[:, self.latent :], RULE)
-
-    def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
-        return decode_mla_rows(self.stored if slots is None else self.stored[slots], latent=self.latent).to(dtype)
-
-
-class FlatlyGathered(MlaRowCache):
+class FlatlyGathered(RowCache):
     """Rows gathered for the dense branch are read as plain e4m3 of one scale; sparse attention reads them rightly."""
 
     def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:
         if slots is None:
             return super().rows(None, dtype)
-        codes = self.stored[slots][:, : self.values.shape[1]]
+        codes = self.values[slots][:, : self.latent + self.rope]
         return decode_plain_rows(codes, k_scale=self.k_scale).to(dtype)
 
 

@@ -23,6 +23,7 @@ from ...reference.layer import (
     Operators,
     Pages,
     Parts,
+    RowCache,
     SparseMLALayer,
     StepBatch,
     StepMetadata,
@@ -202,9 +203,7 @@ class Rig:
             w_uv=up[:, dims.qk_nope_head_dim :],
             scale=dims.qk_head_dim**-0.5,
             rotate=self.rotate,
-            latent=LatentCache(
-                *shape, dims.latent_dim, dtype=sizes.latent_dtype, k_scale=sizes.k_scale, device=sizes.device
-            ),
+            latent=self._latent(),
             buffer=self.buffer,
             index=None
             if kind == "shared"
@@ -212,6 +211,13 @@ class Rig:
             kind=kind,
             q_scale=sizes.q_scale,
         )
+
+    def _latent(self) -> LatentCache:
+        dims, sizes = self.deployment, self.sizes
+        shape, device = (sizes.blocks, dims.block_size), sizes.device
+        if dims.cache == "fp8_ds_mla":
+            return RowCache(*shape, dims.kv_lora_rank, dims.qk_rope_head_dim, device=device)
+        return LatentCache(*shape, dims.latent_dim, dtype=sizes.latent_dtype, k_scale=sizes.k_scale, device=device)
 
     def rotate(self, x: Tensor, positions: Tensor) -> Tensor:
         """Interleaved RoPE with theta 10000; nothing to do for NoPE dims."""

@@ -13,7 +13,7 @@ from ...reference.layer import LayerInputs, Operators, Parts, StepBatch, TopkBuf
 from ...reference.routing import Deployment, LayerKind, Rules, TableRow, Threshold
 from ..faults import fault
 from ..faults.simulated import KERNELS
-from ..layer.bytes import IndexPageCache, MlaRowCache
+from ..layer.bytes import IndexPageCache
 from ..layer.faults import layer_fault
 from ..layer.rig import REFERENCE_OPERATORS, Rig, RigSizes
 from ..policies import load_rules
@@ -82,9 +82,6 @@ class SceneRig(Rig):
         buffer = self.second if self._second_stage(place) else parts.buffer
         parts = replace(parts, w_uk=_fp32(parts.w_uk), w_uv=_fp32(parts.w_uv), buffer=buffer)
         dims, blocks = self.deployment, self.sizes.blocks
-        if dims.cache == "fp8_ds_mla":
-            latent = MlaRowCache(blocks, dims.block_size, dims.kv_lora_rank, dims.qk_rope_head_dim)
-            parts = replace(parts, latent=latent)
         if self.model.index_pages and parts.index is not None:
             parts = replace(parts, index=IndexPageCache(blocks, dims.block_size, self.sizes.index_dim))
         return parts

@@ -26,6 +26,7 @@ from .metadata import MissingMetadata, PrefillMetadata, StepMetadata, build_meta
 from .pages import Pages, to_slots
 from .parts import Operators, Parts
 from .query import PreparedQuery, Query, Rotate, mha_query, prepare_query
+from .row_cache import RowCache
 from .step import StepBatch
 from .trace import Trace
 
@@ -53,6 +54,7 @@ __all__ = [
     "Reached",
     "Rotate",
     "Routed",
+    "RowCache",
     "SkipDecided",
     "SparseMLALayer",
     "Stamp",

@@ -50,13 +50,15 @@ def _ranked(parts: Parts, q: Tensor, selected: Tensor, slots: Tensor, packed: bo
 
 
 def _call(parts: Parts, q: Tensor, slots: Tensor, packed: bool) -> tuple[Tensor, Tensor]:
-    """One kernel call; codes of an e4m3 query and cache are used as they are, their scales folded in and out."""
-    cache, scale = parts.latent, parts.scale
-    kv = cache.values if packed else cache.rows(None, q.dtype)
+    """One kernel call; quantised rows are read as they are by packed queries and where they are bytes."""
+    cache = parts.latent
+    stored: dict[str, object] = {}
     if packed:
-        assert parts.q_scale is not None
-        scale *= parts.q_scale * cache.k_scale
+        stored = {"cache_format": "fp8_e4m3", "q_scale": parts.q_scale, "k_scale": cache.k_scale}
+    elif cache.format != "model":
+        stored = {"cache_format": cache.format}
+    kv = cache.values if stored else cache.rows(None, q.dtype)
     out, lse = parts.operators["sparse_mqa"](
-        q=q, kv=kv, indices=slots.int(), scale=scale, value_dim=parts.deployment.kv_lora_rank
+        q=q, kv=kv, indices=slots.int(), scale=parts.scale, value_dim=parts.deployment.kv_lora_rank, **stored
     )
-    return (out * cache.k_scale if packed else out), lse
+    return out, lse

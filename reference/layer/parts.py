@@ -50,10 +50,8 @@ class Parts:
             raise ValueError(
                 f"layer {self.name!r}: expected an index cache unless it is shared, got kind {self.kind!r}"
             )
-        if self.q_scale is not None and not self.latent.quantized:
-            raise ValueError(
-                f"layer {self.name!r}: expected an e4m3 latent cache beside packed queries, got a wider one"
-            )
+        if self.q_scale is not None and not (self.latent.quantized and self.latent.format == "model"):
+            raise ValueError(f"layer {self.name!r}: expected a plain e4m3 latent cache beside packed queries")
 
     @property
     def has_mha(self) -> bool:

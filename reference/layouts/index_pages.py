@@ -37,5 +37,5 @@ def decode_index_pages(pages: Tensor, *, e: int) -> tuple[Tensor, Tensor]:
     size = index_page_size(pages, e)
     codes = pages[:, : size * e].reshape(len(pages), size, e)
     stored = pages[:, size * e :].to(torch.int32).view(len(pages), size, SCALE_BYTES)
-    bits = (stored << torch.tensor([0, 8, 16, 24], device=pages.device)).sum(-1, dtype=torch.int32)
+    bits = (stored << torch.arange(0, 32, 8, device=pages.device)).sum(-1, dtype=torch.int32)
     return codes, bits.view(torch.float32)

@@ -87,7 +87,7 @@ def decode_mla_rows(rows: Tensor, *, latent: int) -> Tensor:
             f"got {rows.dtype} {list(rows.shape)}"
         )
     scale_bytes = rows[:, latent : row.rope_at].to(torch.int32).view(len(rows), tiles, 4)
-    scales = (scale_bytes << torch.tensor([0, 8, 16, 24], device=rows.device)).sum(-1, dtype=torch.int32)
+    scales = (scale_bytes << torch.arange(0, 32, 8, device=rows.device)).sum(-1, dtype=torch.int32)
     values = decode_e4m3(rows[:, :latent]).view(len(rows), tiles, row.tile) * scales.view(torch.float32)[..., None]
     halves = rows[:, row.rope_at :].to(torch.int32).view(len(rows), row.rope, 2)
     rope = (halves[..., 0] << 16 | halves[..., 1] << 24).view(torch.float32)  # bf16 is the upper half of fp32

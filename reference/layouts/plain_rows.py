@@ -22,10 +22,10 @@ from .scales import require_scale
 def encode_plain_rows(values: Tensor, *, k_scale: float) -> Tensor:
     """Codes uint8; saturated. Raises ValueError for a scale that is none."""
     require_scale("k_scale", k_scale)
-    return encode_e4m3(values.to(torch.float32) / torch.tensor(k_scale, dtype=torch.float32, device=values.device))
+    return encode_e4m3(values.to(torch.float32) / torch.full((), k_scale, dtype=torch.float32, device=values.device))
 
 
 def decode_plain_rows(codes: Tensor, *, k_scale: float) -> Tensor:
     """fp32 values. Raises ValueError for a scale that is none."""
     require_scale("k_scale", k_scale)
-    return decode_e4m3(codes) * torch.tensor(k_scale, dtype=torch.float32, device=codes.device)
+    return decode_e4m3(codes) * torch.full((), k_scale, dtype=torch.float32, device=codes.device)

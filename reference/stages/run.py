@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from . import indexer, latent
+from . import draft, indexer, latent, ranks
 from .model import Model, Weights
 
 Function = Callable[..., Tensor | tuple[Tensor, ...]]
@@ -53,6 +53,38 @@ STAGES: tuple[Stage, ...] = (
     ),
     Stage("output", latent.output, {"attended": "attended"}, ("out",)),
 )
+#: Of a draft layer: makes its hidden states.
+DRAFT_STAGES: tuple[Stage, ...] = (
+    Stage(
+        "draft_input",
+        draft.draft_input,
+        {"previous": "previous", "embedded": "embedded", "positions": "positions"},
+        ("drafted",),
+    ),
+)
+#: The attention once more, over context-parallel ranks.
+RANK_STAGES: tuple[Stage, ...] = (
+    Stage(
+        "rank_attention",
+        ranks.rank_attention,
+        {
+            "q": "q_rotated",
+            "kv_c": "kv_c",
+            "k_pe": "k_rotated",
+            "indices": "indices",
+            "ranks": "ranks",
+            "interleave": "interleave",
+        },
+        ("outs", "lses"),
+    ),
+    Stage("merge_ranks", ranks.merge_ranks, {"outs": "outs", "lses": "lses"}, ("merged",)),
+)
+
+
+def stages_of(m: Model) -> tuple[Stage, ...]:
+    """Every stage of a model, those of ranks last."""
+    main = (stage for stage in STAGES if m.index_heads or not stage.indexer)
+    return (*(DRAFT_STAGES if m.draft else ()), *main, *RANK_STAGES)
 
 
 def run(
@@ -64,11 +96,14 @@ def run(
     indices: Tensor | None = None,
     functions: Mapping[str, Function] | None = None,
     first: int = 0,
-) -> dict[str, Tensor]:
+    drafts: tuple[Tensor, Tensor] | None = None,
+    ranks: tuple[int, int] | None = None,
+) -> dict[str, Any]:
     """Every intermediate by name, for hidden states [t, x] of which the last ``queries`` are new.
 
     ``indices``: the selection of an earlier layer, for a shared one. A model without an indexer attends to all keys.
-    ``functions``: stages to exchange, by name. ``first``: position of the first token.
+    ``functions``: stages to exchange, by name. ``first``: position of the first token. ``drafts``: hidden states and
+    embeddings to make a draft input of. ``ranks``: context-parallel ranks, to attend with too, and their interleave.
     """
     positions = torch.arange(first, first + len(hidden))
     cut = len(hidden) - queries
@@ -80,7 +115,11 @@ def run(
         indices = torch.where(every <= last, every, -1)
     if indices is not None:
         known["indices"] = indices
-    for stage in STAGES:
+    if drafts is not None:
+        known |= zip(("previous", "embedded"), drafts, strict=True)
+    if ranks is not None:
+        known |= zip(("ranks", "interleave"), ranks, strict=True)
+    for stage in (*(DRAFT_STAGES if drafts else ()), *STAGES, *(RANK_STAGES if ranks else ())):
         if stage.indexer and indices is not None:
             continue
         function = (functions or {}).get(stage.name, stage.function)

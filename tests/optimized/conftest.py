@@ -11,6 +11,10 @@ relative error 2**-22) plus that of a sum of T terms::
 from __future__ import annotations
 
 import mmap
+import os
+import subprocess
+import sys
+import textwrap
 from collections.abc import Callable
 from typing import Any
 
@@ -27,6 +31,22 @@ ROUNDOFF = {torch.bfloat16: (2.0**-8, 2.0**-134), torch.float16: (2.0**-11, 2.0*
 @pytest.fixture(scope="session")
 def device() -> torch.device:
     return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+@pytest.fixture(scope="session")
+def run() -> Callable[..., str]:
+    """What code prints in a fresh Python without a GPU, given more of an environment; fails if it fails."""
+
+    def run(code: str, **environment: str) -> str:
+        inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
+        paths = os.pathsep.join(path for path in sys.path if path)
+        environment = inherited | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": paths} | environment
+        command = [sys.executable, "-c", textwrap.dedent(code)]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """When the interpreter may be mended, and that a refusal changes nothing. Each case needs a process of its own."""
 
-import os
-import subprocess
 import sys
-import textwrap
+from collections.abc import Callable
 
 import pytest
 
@@ -12,19 +10,10 @@ from attnoracle.optimized import triton_runtime
 if sys.platform != "linux" or triton_runtime.availability() == "triton is not installed; pip install triton":
     pytest.skip("no Triton to import in a fresh process", allow_module_level=True)
 
-
-def run(code: str, **environment: str) -> str:
-    """What a fresh Python without a GPU prints; fails if it fails."""
-    inherited = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    paths = os.pathsep.join(path for path in sys.path if path)
-    environment = inherited | {"CUDA_VISIBLE_DEVICES": "", "PYTHONPATH": paths} | environment
-    command = [sys.executable, "-c", textwrap.dedent(code)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+Run = Callable[..., str]
 
 
-def test_prepare_works_after_torch_and_before_its_compiler() -> None:
+def test_prepare_works_after_torch_and_before_its_compiler(run: Run) -> None:
     printed = run("""
         import os, sys, torch
         from attnoracle.optimized import interpreter, triton_runtime
@@ -43,7 +32,7 @@ def test_prepare_works_after_torch_and_before_its_compiler() -> None:
     assert printed.strip() == "None"
 
 
-def test_a_compiled_triton_is_refused() -> None:
+def test_a_compiled_triton_is_refused(run: Run) -> None:
     printed = run("""
         import triton
         from attnoracle.optimized import interpreter, triton_runtime
@@ -59,7 +48,7 @@ def test_a_compiled_triton_is_refused() -> None:
     assert error.startswith("MendError Triton was imported without TRITON_INTERPRET=1")
 
 
-def test_setting_the_variable_too_late_is_refused() -> None:
+def test_setting_the_variable_too_late_is_refused(run: Run) -> None:
     printed = run("""
         import triton, os
         os.environ["TRITON_INTERPRET"] = "1"
@@ -72,7 +61,7 @@ def test_setting_the_variable_too_late_is_refused() -> None:
     assert "before anything imports triton" in printed
 
 
-def test_mend_does_not_import_a_triton_that_would_compile() -> None:
+def test_mend_does_not_import_a_triton_that_would_compile(run: Run) -> None:
     printed = run("""
         import sys
         from attnoracle.optimized import interpreter
@@ -111,7 +100,7 @@ REFUSALS = {
 
 
 @pytest.mark.parametrize("case", REFUSALS)
-def test_a_triton_built_otherwise_is_refused_by_name_and_left_alone(case: str) -> None:
+def test_a_triton_built_otherwise_is_refused_by_name_and_left_alone(case: str, run: Run) -> None:
     change, message = REFUSALS[case]
     printed = run(
         f"""

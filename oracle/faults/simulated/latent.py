@@ -28,6 +28,12 @@ class LatentSites:
     """Tile scales [..., tiles] as they are used."""
     dequantise: Callable[[Tensor, Tensor], Tensor] = lambda codes, scales: codes * scales[..., None]
     """Codes [..., tiles, tile] times scales."""
+    value_tiles: Callable[[Tensor, Tensor], Tensor] | None = None
+    """The same as values see it; None: as keys do."""
+    scale_row: Callable[[Tensor, int], Tensor] | None = None
+    """Rows of the cache whose scales are read, from the rows whose codes are, and how many there are."""
+    rope_row: Callable[[Tensor, int], Tensor] | None = None
+    """The same for the rotated dims."""
     rope: Callable[[Tensor, int], Tensor] = lambda rows, c: (
         rows[..., c + 4 * tiles_of(c) :].contiguous().view(torch.bfloat16).float()
     )
@@ -50,4 +56,5 @@ def decode(rows: Tensor, cache_format: str, c: int, k_scale: float, sites: Laten
     scales = sites.scale(sites.scales(rows, c).contiguous().view(torch.float32))
     tiles = sites.codes(rows[..., :c].contiguous()).view(*rows.shape[:-1], tiles_of(c), -1)
     latent = sites.dequantise(tiles, scales).flatten(-2)
-    return torch.cat((latent, sites.rope(rows, c)), -1), latent
+    values = latent if sites.value_tiles is None else sites.value_tiles(tiles, scales).flatten(-2)
+    return torch.cat((latent, sites.rope(rows, c)), -1), values

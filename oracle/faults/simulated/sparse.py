@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from .latent import decode
+from .latent import decode, tiles_of
 from .sites import SITES, Sites, split_evenly
 from .softmax import begin, finish, merge_splits, step
 
@@ -109,6 +109,12 @@ def _gather(cache: Cache, entry: Tensor, seen: Tensor, c: int, sites: Sites) -> 
         loaded = sites.gather(cache.kv[:, 0], address).float().masked_fill(unseen, 0.0)
         return loaded, sites.values(loaded, c)
     page = cache.kv.shape[1]
-    raw = cache.kv.view(torch.uint8)[address // page, address % page]
+    held = cache.kv.view(torch.uint8)
+    raw = held[address // page, address % page]
+    first = c + 4 * tiles_of(c)
+    for row, columns in ((sites.latent.scale_row, slice(c, first)), (sites.latent.rope_row, slice(first, None))):
+        if row is not None:
+            other = row(address, cache.rows).clamp(0, cache.rows - 1)
+            raw[..., columns] = held[other // page, other % page][..., columns]
     keys, values = decode(raw, cache.cache_format, c, cache.k_scale, sites.latent)
     return keys.masked_fill(unseen, 0.0), values.masked_fill(unseen, 0.0)

@@ -11,6 +11,7 @@ from attnoracle.oracle.diagnose.observation import observe
 from attnoracle.oracle.diagnose.ranking import rank
 from attnoracle.oracle.faults.simulated import SIMULATED, simulated
 from attnoracle.oracle.faults.simulated.indexer import window
+from attnoracle.oracle.faults.wrapped import reread
 
 DENSE = "dense_mha:deepseek-v3.2:h2:q5,7:k40,50:bf16:randn:contiguous:-:s3"
 MASKED = "masked_mha:deepseek-v3.2:h2:q5,7:k40,50:top24:bf16:randn:contiguous:-:s3"
@@ -53,6 +54,10 @@ HELD_OUT = [
     (DENSE, {"rows_written": lambda rows, n: rows[rows % 4 != 3]}, "rows constant", "output", "Queries 3"),
     (MASKED, {"probabilities": lambda p, dtype: _e5m2(p)}, "format of probabilities", "softmax", "e5m2"),
     (DENSE, {"inputs": lambda q, k, v: (q, k, v[:, :1].expand_as(v))}, "tensor misread", "gather", "the first head"),
+    (DENSE, {"inputs": lambda q, k, v: (q, k, reread(v, (v.stride(0), k.stride(1), 1)))}, "tensor misread", "gather",
+     "heads have the stride of keys"),
+    (DENSE, {"dot": lambda q, k: q[..., 128:] @ k[..., 128:].transpose(-1, -2)}, "dims of q.k", "scores",
+     "the first 128 of 192"),
     (INDEXER, {"activate": lambda x: torch.where(x < 0, 0.07 * x, x)}, "slope of the ReLU", "logits", "0.07"),
     (INDEXER, {"heads": lambda n: [0, 1, 3]}, "heads summed", "logits", "Left out: head 2"),
     (INDEXER, {"dequantise": _scale_of_16}, "key scale of a block", "logits", "16"),

@@ -16,8 +16,19 @@ FAMILIES = (
     "softmax scale", "keys read", "rows moved", "rows constant", "LSE base or offset", "parts of the LSE", "sink logit",
     "heads summed", "slope of the ReLU", "score bits compared", "short rows", "window end", "ties stored",
     "merge weights", "tensor misread",
-    "base of a side's LSE", "key scale of a block", "format of q.k of a head", "format of the accumulator",
-    "format of probabilities",
+    "base of a side's LSE", "base of a side's weight",
+    "key scale of a block", "format of q.k of a head", "format of the accumulator",
+    "format of probabilities", "rows past a request", "dims of q.k", "factor", "not written", "stray write",
+    # quantised caches and the paged indexer
+    "scales of a cache row", "tile scale on one side", "tiles of a cache row", "rope of a cache row",
+    "cache row address", "rows of query scales", "rows of compressed scores", "rows of weights", "rows of queries",
+    "end of a query", "row of the block table", "scale of a key on a page", "codes of a key on a page",
+    "page that is read",
+    # layout operators, with readings of their judges
+    "rule of scales", "maximum of a block", "exponent byte", "blocks misread", "offset that wraps", "bytes of a row",
+    "bytes of a page", "scale of a tile", "rows not written", "request of a token", "start of a chunk",
+    "missing page", "invalid entry", "valid count", "position before a chunk", "values were multiplied by 1 / scale",
+    "every chunk began at position 0", "-1 became 0",
 )  # fmt: skip
 
 

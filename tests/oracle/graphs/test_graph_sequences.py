@@ -70,3 +70,10 @@ def test_the_right_layer_is_clean(name: str) -> None:
     assert [step.mode for step in seen] == ["FULL_AND_PIECEWISE", "PIECEWISE", "FULL", "PIECEWISE", "PIECEWISE"]
     assert [step.routes for step in seen[1:]] == [("masked_mha",), ("none",), ("sparse_mqa",), ("masked_mha",)]
     assert [str(violation) for step in seen for violation in step.violations] == []
+
+
+def test_the_right_layer_with_quantised_queries_is_clean_under_full_graphs() -> None:
+    """A scale that is copied from the host makes its capture fail; scales are filled on the device."""
+    seen = run_sequence(parse("FULL 4 at 3: a20 b5; a1 b1"), setup("packed"), EmulatedMaker())
+    assert [step.mode for step in seen][-1] == "FULL"
+    assert [str(violation) for step in seen for violation in step.violations] == []

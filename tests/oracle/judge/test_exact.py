@@ -32,7 +32,7 @@ def judged(id_: str, change, contract: Contract = CONTRACT):
     a = arguments(id_)
     operator = id_.split(":")[0]
     right = getattr(reference, operator)(**a)
-    return getattr(layouts, operator)(a, change(*right), contract, True)
+    return layouts.judge_of(operator)(a, change(*right), contract, True)
 
 
 def message(judgement) -> str:
@@ -153,8 +153,8 @@ def reciprocal(x, *, block, scale_format="pow2", least_amax=0.0, least_scale=0.0
 def test_a_declared_reciprocal_is_right_and_an_undeclared_one_wrong():
     a = arguments("quantize:deepseek-v3.2:h1:q1:k9:bf16:edges:contiguous:fp32-scales:s1")
     answer = reciprocal(**a)
-    assert layouts.quantize(a, answer, CONTRACT, True).findings
-    assert not layouts.quantize(a, answer, replace(CONTRACT, scale_quotient="reciprocal"), True).findings
+    assert layouts.judge_of("quantize")(a, answer, CONTRACT, True).findings
+    assert not layouts.judge_of("quantize")(a, answer, replace(CONTRACT, scale_quotient="reciprocal"), True).findings
 
 
 def test_blocks_with_nan_may_be_left_open():
@@ -166,16 +166,17 @@ def test_blocks_with_nan_may_be_left_open():
     spoilt = ~torch.isfinite(a["x"].float().unflatten(1, (-1, a["block"]))).all(-1)
     bits = torch.where(spoilt.repeat_interleave(a["block"], 1), 0x7F, codes.view(torch.uint8))
     answer = bits.view(codes.dtype), torch.where(spoilt, torch.nan, scales)
-    assert layouts.quantize(a, answer, CONTRACT, False).findings
-    assert not layouts.quantize(a, answer, replace(CONTRACT, nonfinite="undefined"), False).findings
-    assert layouts.quantize(a, spread(codes, scales), replace(CONTRACT, nonfinite="undefined"), False).findings
+    assert layouts.judge_of("quantize")(a, answer, CONTRACT, False).findings
+    assert not layouts.judge_of("quantize")(a, answer, replace(CONTRACT, nonfinite="undefined"), False).findings
+    free = replace(CONTRACT, nonfinite="undefined")
+    assert layouts.judge_of("quantize")(a, spread(codes, scales), free, False).findings
 
 
 def test_a_reader_of_exponents_is_right_where_it_says_so():
     a = arguments(GATHER.format("randn", "fp8_ds_mla"))
     cut = reference.gather(**{**a, "cache": layouts.scales_cut(a, "cache")})
-    assert layouts.gather(a, cut, CONTRACT, False).findings
-    assert not layouts.gather(a, cut, replace(CONTRACT, scale_read="ue8m0"), False).findings
+    assert layouts.judge_of("gather")(a, cut, CONTRACT, False).findings
+    assert not layouts.judge_of("gather")(a, cut, replace(CONTRACT, scale_read="ue8m0"), False).findings
 
 
 def test_rows_without_a_page_may_be_left_open():
@@ -184,10 +185,10 @@ def test_rows_without_a_page_may_be_left_open():
     empty = (rows == 0).all(1)
     assert 0 < int(empty.sum()) < len(rows)
     answer = (torch.where(empty[:, None], 7.0, rows).to(rows.dtype),)
-    assert layouts.gather(a, answer, CONTRACT, False).findings
-    assert not layouts.gather(a, answer, replace(CONTRACT, invalid_index="undefined"), False).findings
+    assert layouts.judge_of("gather")(a, answer, CONTRACT, False).findings
+    assert not layouts.judge_of("gather")(a, answer, replace(CONTRACT, invalid_index="undefined"), False).findings
     wrong = (torch.where(empty[:, None], 7.0, rows * 2).to(rows.dtype),)
-    assert layouts.gather(a, wrong, replace(CONTRACT, invalid_index="undefined"), False).findings
+    assert layouts.judge_of("gather")(a, wrong, replace(CONTRACT, invalid_index="undefined"), False).findings
 
 
 def test_the_order_of_compacted_entries_may_be_left_open():
@@ -197,11 +198,11 @@ def test_the_order_of_compacted_entries_may_be_left_open():
         [torch.cat((row[:n].flip(0), row[n:])) for row, n in zip(physical, counts.tolist(), strict=True)]
     )
     free = replace(CONTRACT, compaction="any")
-    assert layouts.convert_indices(a, (turned, counts), CONTRACT, False).findings
-    assert not layouts.convert_indices(a, (turned, counts), free, False).findings
+    assert layouts.judge_of("convert_indices")(a, (turned, counts), CONTRACT, False).findings
+    assert not layouts.judge_of("convert_indices")(a, (turned, counts), free, False).findings
     other = turned.clone()
     other[0, 0] += 1
-    assert layouts.convert_indices(a, (other, counts), free, False).findings
+    assert layouts.judge_of("convert_indices")(a, (other, counts), free, False).findings
 
 
 def test_what_lies_behind_a_mask_may_be_left_open():
@@ -210,10 +211,10 @@ def test_what_lies_behind_a_mask_may_be_left_open():
     dirty = mask.clone()
     dirty[:, 5:] = -1
     free = replace(CONTRACT, mask_rest="undefined")
-    assert layouts.build_mask(a, (dirty,), CONTRACT, False).findings
-    assert not layouts.build_mask(a, (dirty,), free, False).findings
+    assert layouts.judge_of("build_mask")(a, (dirty,), CONTRACT, False).findings
+    assert not layouts.judge_of("build_mask")(a, (dirty,), free, False).findings
     dirty[0, 0, -1] = 0
-    assert layouts.build_mask(a, (dirty,), free, False).findings, "the start of the keys counts"
+    assert layouts.judge_of("build_mask")(a, (dirty,), free, False).findings, "the start of the keys counts"
 
 
 def test_steps_of_a_format_are_counted_across_zero_and_powers():

@@ -236,16 +236,14 @@ def _print_finding(console: Console, one: Told, night: Night) -> None:
 
 
 def _closing(night: Night, findings: Sequence[Told], told: dict[str, Any]) -> Text:
-    text = Text(
-        f"\n{plural(night.cases, 'case')} in {duration(night.seconds)} ({told['cases_per_second']:.3g} a second): "
-    )
+    text = Text(f"\n{plural(night.cases, 'case')} in {duration(night.seconds)}, {told['cases_per_second']:.2g}/s: ")
     count = sum(one.counts for one in findings)
-    text.append(f"{plural(count, 'finding')}", "bold red" if count else "green")
+    text.append(plural(count, "finding"), "bold red" if count else "green")
     if told["known"]:
         text.append(f", {told['known']} known", "yellow")
     corpus = told["corpus"]
-    text.append(f"; {told['classes']:,} classes seen; the corpus holds {plural(corpus['cases'], 'case')}")
-    text.append(f" of {plural(corpus['nights'], 'night')}" if corpus["nights"] > 1 else "")
+    text.append(f"; {told['classes']:,} classes; corpus: {plural(corpus['cases'], 'case')}")
+    text.append(f", {plural(corpus['nights'], 'night')}" if corpus["nights"] > 1 else "")
     if not (night.counts["PASS"] + night.counts["FAIL"]) and not count:
         text.append("; nothing could be judged", "yellow")
     return text

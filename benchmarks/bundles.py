@@ -48,7 +48,7 @@ def chosen(names: Sequence[str] = ()) -> list[Fault]:
 def make(folder: Path, faults: Sequence[Fault], device: str) -> dict[str, str]:
     """A bundle in ``folder/<fault>`` for each fault; what became of each, by name."""
     cases = recorded()["faults"]
-    told = {}
+    told = dict[str, str]()
     for one in faults:
         try:
             found = shrink(
@@ -64,7 +64,7 @@ def make(folder: Path, faults: Sequence[Fault], device: str) -> dict[str, str]:
 
 def replayed(folder: Path, device: str) -> dict[str, str]:
     """What the replay of each bundle says, by fault."""
-    told = {}
+    told = dict[str, str]()
     for place in sorted(path for path in folder.iterdir() if (path / "bundle.json").is_file()):
         found = replay(read(place), by_name(place.name).implementation, device)
         told[place.name] = found.outcome

@@ -16,9 +16,10 @@ from ..history import check_target as check_history
 from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
 from ..pool import judge as judge_one
-from ..reports.summary import FAULT
+from ..reports.summary import FAULT, Summary
+from ..verdict import Verdict
 from . import causes, guests, options
-from .judging import Documents, judge
+from .judging import Documents, joined, judge
 from .properties import Wished, refuse, run_properties
 from .sanitize import run_sanitizer
 from .selection import among, implementations, named_cases, pair, suite_cases
@@ -42,6 +43,7 @@ def check(
     jobs: options.Jobs = None,
     engine: options.Engine = options.EngineName.local,
     address: options.Address = None,
+    per_device: options.PerDevice = False,
     timeout: options.Timeout = None,
     isolate: options.Isolate = False,
     memory: options.Memory = None,
@@ -102,12 +104,17 @@ def check(
         return
     assert place is not None
     confinement = Confinement.of(memory, jobs or default_jobs(where)) if isolate else None
-    with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement) as workers:
-        if isinstance(workers, Pool) and not case:
-            workers.start()
-        pairs = pair(_cases(case, suite, seed, geometry), candidates)
-        settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
-        verdicts, summary = judge(workers, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
+    if per_device and (resume or history):
+        raise BadInput("--per-device: not with --resume or --history, which hold one verdict on a case")
+    runs: list[tuple[list[Verdict], Summary]] = []
+    for kind in place.kinds() if per_device else ("",):
+        with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement, kind=kind) as workers:
+            if isinstance(workers, Pool) and not case:
+                workers.start()
+            pairs = pair(_cases(case, suite, seed, geometry), candidates)
+            settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
+            runs.append(judge(workers, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger))
+    verdicts, summary = joined(runs)
     if history:
         add_to_history(history, environment(), verdicts)
     from ..reports.page import Attached

@@ -59,8 +59,12 @@ class Place:
         timeout: float | None = None,
         confinement: Confinement | None = None,
         tries: int = 1,
+        kind: str = "",
     ) -> Iterator[Engine]:
-        """Workers that judge; ``jobs``: at most so many. ``confinement`` and ``tries``: of the local engine only."""
+        """Workers that judge; ``jobs``: at most so many. ``confinement`` and ``tries``: of the local engine only.
+
+        ``kind``: of the devices of a cluster, those of this kind alone.
+        """
         if self.ray is None:
             from ..pool import Pool, default_jobs
 
@@ -74,8 +78,16 @@ class Place:
             raise BadInput("--isolate: goes with --engine local; on Ray every worker is a process that may die")
         from .cluster import RayEngine
 
-        with RayEngine(self.ray, device=self.device, judge=judge, timeout=timeout, workers=jobs) as engine:
+        with RayEngine(self.ray, device=self.device, judge=judge, timeout=timeout, workers=jobs, kind=kind) as engine:
             yield engine
+
+    def kinds(self) -> tuple[str, ...]:
+        """Kinds of devices that can be compared. Raises BadInput where there are not two."""
+        if self.ray is None:
+            raise BadInput("--per-device: goes with --engine ray, on a cluster with several kinds of devices")
+        from .kinds import kinds
+
+        return tuple(kinds(self.ray))
 
     def aside(self) -> Aside:
         """For looking into failures."""

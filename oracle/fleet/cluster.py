@@ -18,6 +18,7 @@ from ..errors import BadInput, Unsupported
 from ..guests import known
 from ..verdict import Verdict
 from ..worker import Judge, Pair, portable
+from .kinds import ACCELERATOR, kinds
 from .protocol import Answer, Lost
 
 #: Seconds of work in one batch, and most jobs in it.
@@ -138,12 +139,19 @@ class RayEngine:
     tries = TRIES
 
     def __init__(
-        self, ray: Any, *, device: str, judge: Judge, timeout: float | None = None, workers: int | None = None
+        self,
+        ray: Any,
+        *,
+        device: str,
+        judge: Judge,
+        timeout: float | None = None,
+        workers: int | None = None,
+        kind: str = "",
     ) -> None:
-        """``workers``: at most so many; None: one for each GPU or CPU that the cluster has."""
-        self._ray, self._judge, self._timeout = ray, judge, timeout
+        """``workers``: at most so many; None: one for each GPU or CPU that the cluster has. ``kind``: of this one."""
+        self._ray, self._judge, self._timeout, self._kind = ray, judge, timeout, kind
         self.device = device
-        has = int(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 0))
+        has = kinds(ray)[kind] if kind else int(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 0))
         if not has:
             raise Unsupported(f"--engine ray: the cluster has no {'GPU' if device == 'cuda' else 'CPU'} to work on")
         self.slots = min(has, workers or has)
@@ -188,7 +196,9 @@ class RayEngine:
         return max(1, min(MOST, int(BATCH / max(self._seconds, 1e-3))))
 
     def _start(self) -> _Worker:
-        needs = {"num_gpus": _GPU, "num_cpus": 0} if self.device == "cuda" else {"num_cpus": 1}
+        needs: dict[str, Any] = {"num_gpus": _GPU, "num_cpus": 0} if self.device == "cuda" else {"num_cpus": 1}
+        if self._kind:
+            needs["resources"] = {ACCELERATOR + self._kind: 0.001}
         remote = self._ray.remote(Bench).options(max_restarts=0, **needs)
         actor = remote.remote(self._judge, self.device, self._guests)
         return _Worker(actor, actor.ready.remote())

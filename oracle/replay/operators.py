@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from ...reference.softmax import attend
 from ...reference.sparse_mqa import sparse_mqa
 from ..errors import Unsupported, unknown
 from ..layer.rig import REFERENCE_OPERATORS
-from .retrieval import LARGEST_SCORE
+from .retrieval import DIMS, LARGEST_SCORE, WIDE, Dims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +27,7 @@ class Injected:
     operators: Operators
     dtype: torch.dtype
     format: Format
+    dims: Dims = field(default_factory=lambda: DIMS)
 
     def budget(self, keys: int) -> float:
         """Most that an output element can be off, for values of plus and minus one.
@@ -100,14 +101,48 @@ def _triton(device: str) -> Injected:
     return Injected(operators=operators, dtype=torch.bfloat16, format="bf16")
 
 
+def _flashinfer(device: str) -> Injected:
+    """FlashInfer's attention and merge, with the selection and indexer of Triton."""
+    from ...optimized.triton_runtime import interpreted
+    from ..layer.implementations import chosen, operators_of
+
+    cuda = device.startswith("cuda")
+    facts = {
+        "device": "cuda" if cuda else "cpu",
+        "capability": torch.cuda.get_device_capability(device) if cuda else None,
+        "interpreted": interpreted(),
+        "dtype": "bf16",
+        "cache_format": "model",
+        "heads": 16,
+        "d": WIDE["qk_nope_head_dim"] + WIDE["qk_rope_head_dim"],
+        "v": WIDE["v_head_dim"],
+        "c": WIDE["kv_lora_rank"],
+        "r": WIDE["qk_rope_head_dim"],
+        "k": 2048,
+        "i": 1,
+        "e": 16,
+        "q_lens": (1,),
+        "k_lens": (1,),
+        "causal": True,
+        "layout": "contiguous",
+        "options": (),
+    }
+    operators = operators_of(chosen("flashinfer", facts))
+    return Injected(operators=operators, dtype=torch.bfloat16, format="bf16", dims=WIDE)
+
+
 _CHOICES: dict[str, Callable[[str], Injected]] = {
     "reference": lambda device: reference_operators(torch.float32),
     "triton": _triton,
+    "flashinfer": _flashinfer,
 }
 
 
 def injected(name: str, device: str) -> Injected:
-    """Operators by name: ``reference`` or ``triton``. Raises BadInput for others, Unsupported where they cannot run."""
+    """Operators by name: ``reference``, ``triton`` or ``flashinfer``.
+
+    Raises BadInput for others, and Unsupported where they cannot run.
+    """
     if name not in _CHOICES:
         raise unknown("implementations", name, _CHOICES)
     return _CHOICES[name](device)

@@ -9,10 +9,12 @@ from types import SimpleNamespace
 import pytest
 
 from attnoracle.oracle.case import Case
+from attnoracle.oracle.cli.judging import joined
 from attnoracle.oracle.errors import BadInput, Unsupported
 from attnoracle.oracle.fleet.choose import Place
 from attnoracle.oracle.fleet.cluster import MOST, RayEngine, connect, device_of
 from attnoracle.oracle.fleet.feed import drive
+from attnoracle.oracle.reports.summary import Summary
 from attnoracle.oracle.verdict import Verdict
 
 CASE = Case(operator="merge_lse", geometry="tiny", heads=1, q_lens=(2,), k_lens=(2,))
@@ -157,6 +159,47 @@ def test_workers_are_gpus_where_there_are_some():
         device_of(FakeRay(CPU=4), "cuda")
     with pytest.raises(Unsupported, match="the cluster has no CPU to work on"):
         engine(FakeRay())
+
+
+# Kinds of devices.
+
+
+def two_kinds():
+    ray = FakeRay(GPU=3)
+    nodes = (("A100", 2, True), ("H200", 1, True), ("B200", 8, False))
+    ray.nodes = lambda: [
+        {"Alive": alive, "Resources": {f"accelerator_type:{kind}": 1.0, "GPU": gpus}} for kind, gpus, alive in nodes
+    ]
+    return ray
+
+
+def test_workers_of_one_kind_are_asked_for_where_it_is():
+    ray = two_kinds()
+    place = Place("ray", "cuda", ray)
+    assert place.kinds() == ("A100", "H200")
+    with place.engine(judge, kind="A100") as workers:
+        assert workers.slots == 2 and ray.needs["resources"] == {"accelerator_type:A100": 0.001}
+    ray.nodes = list
+    with pytest.raises(BadInput, match="expected a cluster with several kinds of devices, got none named"):
+        place.kinds()
+    with pytest.raises(BadInput, match="--per-device: goes with --engine ray"):
+        Place("local", "cpu").kinds()
+
+
+def test_an_outcome_that_depends_on_the_device_makes_the_run_fail():
+    def run(*statuses, device):
+        verdicts = [
+            Verdict(case=case, implementation=name, status=status, device=device)
+            for (case, name), status in zip(pairs(len(statuses)), statuses, strict=True)
+        ]
+        return verdicts, Summary.of(verdicts, 1.0)
+
+    same = joined([run("PASS", "WEAK", device="A100"), run("PASS", "PASS", device="H200")])
+    assert same[1].exit_code == 0 and len(same[0]) == 4 and same[1].problems == ()
+    _, summary = joined([run("PASS", "PASS", device="A100"), run("PASS", "FAIL", device="H200")])
+    (problem,) = summary.problems
+    assert summary.exit_code == 1 and problem.endswith("PASS on A100, FAIL on H200")
+    assert pairs(2)[1][0].id in problem and summary.counts["PASS"] == 3
 
 
 # What is refused at once.

@@ -3,7 +3,7 @@
     python -m attnoracle.benchmarks.hidden_faults --minutes 10 --json hidden.json
 
 Ten faults of the catalogue act on lengths that the quick suite does not draw (``oracle/faults/hidden.py``). Each search
-starts from an empty corpus, one after the other, on the same workers.
+starts from an empty corpus, one after the other, on the same workers; with ``--keep FOLDER`` it goes on from that one.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from ..oracle.campaign.corpus import Corpus
 from ..oracle.cli.app import main as attnoracle
 from ..oracle.environment import environment
 from ..oracle.faults.hidden import HIDDEN
@@ -24,7 +25,12 @@ from ..oracle.reports.json_report import document, dumps
 def searched(guide: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
     """The document of one campaign."""
     target = folder / f"{guide}.json"
-    budget = ["--cases", str(options.cases)] if options.cases else ["--minutes", str(options.minutes)]
+    with Corpus(folder / guide) as corpus:
+        judged = len(corpus.results)
+    if options.cases and judged >= options.cases and target.exists():
+        return _read(target)
+    left = max(1, (options.cases or 0) - judged)
+    budget = ["--cases", str(left)] if options.cases else ["--minutes", str(options.minutes)]
     words = [
         *("campaign", *budget, "--implementation", "hidden:*", "--guide", guide, "--device", "cpu", "--quiet"),
         *("--geometry", options.geometry, "--seed"),
@@ -33,6 +39,10 @@ def searched(guide: str, options: argparse.Namespace, folder: Path) -> dict[str,
     code = attnoracle(words)
     if code not in (0, 1):
         sys.exit(f"hidden_faults: the campaign ended with exit code {code}")
+    return _read(target)
+
+
+def _read(target: Path) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(target.read_text(encoding="utf-8"))
     return found
 
@@ -61,16 +71,19 @@ def main() -> int:
     parser.add_argument("--geometry", default="tiny")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--keep", type=Path, help="a folder for both corpora, to go on from")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        campaigns = {guide: searched(guide, options, Path(folder)) for guide in ("coverage", "random")}
+        place = options.keep or Path(folder)
+        campaigns = {guide: searched(guide, options, place) for guide in ("coverage", "random")}
     faults = results(campaigns)
-    keys = ("cases", "seconds", "cases_per_second", "classes", "pass", "fail", "weak")
+    keys = ("seconds", "cases_per_second", "classes", "pass", "fail", "weak")
     summary: dict[str, Any] = {
         guide: {
             "found": sum(entry[guide]["found"] for entry in faults),
             "of": len(faults),
+            "cases": told["summary"]["corpus"]["cases"],
             **{key: told["summary"].get(key, 0) for key in keys},
         }
         for guide, told in campaigns.items()

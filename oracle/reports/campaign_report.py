@@ -172,7 +172,7 @@ def report(console: Console, night: Night, findings: Sequence[Told], told: dict[
     """Coverage, closest calls, findings, and one line last."""
     if night.guide.seen:
         console.print(table(night))
-    _print_closest(console, night.guide.closest())
+    _print_closest(console, night.guide.nearest())
     for one in findings:
         _print_finding(console, one, night)
     console.print(_closing(night, findings, told))
@@ -186,7 +186,7 @@ def table(night: Night) -> Table:
     for heading in ("cases", "found", "worst", *_COLUMNS):
         grid.add_column(heading, justify="right", no_wrap=True)
     results, pairs = night.corpus.results, dict(night.corpus.planned())
-    worst = {call.implementation: call.value for call in reversed(night.guide.closest()) if call.measure == "ratio"}
+    worst = {call.implementation: call.value for call in night.guide.nearest() if call.measure == "ratio"}
     for name in sorted({pairs[place][1] for place in results}):
         count = sum(pairs[place][1] == name for place in results)
         found = sum(finding.implementation == name for finding in night.findings)

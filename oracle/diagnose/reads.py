@@ -150,7 +150,7 @@ def _solve(
     gram, right = (torch.nan_to_num(x, 0.0, 1e300, -1e300) for x in (gram, right))
     try:
         posterior = torch.linalg.inv(gram + torch.eye(gram.shape[-1], dtype=gram.dtype))
-    except torch.linalg.LinAlgError:  # scores so far apart that fp64 does not hold the squares of their weights
+    except RuntimeError:  # LinAlgError: scores so far apart that fp64 does not hold the squares of their weights
         return due, torch.zeros_like(due, dtype=torch.bool)
     change = (posterior @ right[..., None])[..., 0]
     told = posterior.diagonal(dim1=-2, dim2=-1).sqrt() < CLEAR

@@ -152,7 +152,7 @@ def _implementation(
     limits, path = Limits(), ""
     if isinstance(contract, str | Path):
         path = str(Path(contract).absolute())
-        declared = contract_file.read(path)
+        declared = contract_file.read(path, default_contract(operator))
         held, limits = declared.contract, declared.limits
     else:
         held = contract or default_contract(operator)

@@ -199,10 +199,10 @@ def _answer(judge: Judge, case: Case, implementation: str, device: str) -> tuple
     except Exception as error:
         told = f"while checking {case.id} with {implementation}, in a worker:\n{traceback.format_exc()}"
         error.add_note(told)
-        return "raised", _portable(error, told)
+        return "raised", portable(error, told)
 
 
-def _portable(error: Exception, told: str) -> Exception:
+def portable(error: Exception, told: str) -> Exception:
     """The exception, or one like it where it does not survive the pipe."""
     try:
         pickle.loads(pickle.dumps(error))

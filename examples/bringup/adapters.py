@@ -4,6 +4,8 @@ import model
 
 #: What the code computes in: float32 or float64.
 DTYPE = "float32"
+#: Whether both sides of the indexer are rotated by a Hadamard matrix.
+HADAMARD = False
 #: Whether dense prefills run as MHA. The suite asks the layer of ``make_layer`` and sees which operator ran.
 SUPPORTS_DENSE_MHA_PREFILL = False
 
@@ -59,6 +61,18 @@ def attention(mine, *, q, kv_c, k_pe, indices):
 
 def output(mine, *, attended):
     return mine.output(attended)
+
+
+def draft_input(mine, *, previous, embedded, positions):
+    return mine.draft_input(previous, embedded)
+
+
+def rank_attention(mine, *, q, kv_c, k_pe, indices, ranks, interleave):
+    return mine.rank_attention(q, kv_c, k_pe, indices.long(), ranks, interleave)
+
+
+def merge_ranks(mine, *, outs, lses):
+    return mine.merge_ranks(outs, lses)
 
 
 def write_latent(mine, *, kv_c, k_pe):

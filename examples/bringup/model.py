@@ -117,6 +117,31 @@ class OtterAttention:
         latent = torch.einsum("qhk,qkc->qhc", scores.softmax(-1), rows)
         return torch.einsum("qhc,hvc->qhv", latent, w_uv)
 
+    def draft_input(self, previous, embedded):
+        e = rms_norm(embedded, self.w["enorm.weight"], self.eps)
+        h = rms_norm(previous, self.w["hnorm.weight"], self.eps)
+        return torch.cat((e, h), -1) @ self.w["eh_proj.weight"].T
+
+    def rank_attention(self, q, kv_c, k_pe, indices, ranks, interleave):
+        kv_b = self.w["kv_b_proj.weight"].view(self.heads, self.nope + self.v, self.latent)
+        k_up, v_up = kv_b[:, : self.nope], kv_b[:, self.nope :]
+        k = torch.cat((torch.einsum("tc,hpc->thp", kv_c, k_up), k_pe[:, None].expand(-1, self.heads, -1)), -1)
+        chosen = torch.zeros(len(q), len(k) + 1, dtype=torch.bool)
+        chosen = chosen.scatter(1, indices.masked_fill(indices < 0, len(k)), True)[:, : len(k)]
+        rank_of = torch.arange(len(k)) // interleave % ranks
+        scores = torch.einsum("qhd,thd->qht", q, k) * self.scale
+        outs, lses = [], []
+        for rank in range(ranks):
+            here = scores.masked_fill(~(chosen & (rank_of == rank))[:, None], -torch.inf)
+            lses.append(here.logsumexp(-1))
+            latent = torch.einsum("qht,tc->qhc", here.softmax(-1).nan_to_num(0.0), kv_c)
+            outs.append(torch.einsum("qhc,hvc->qhv", latent, v_up))
+        return torch.stack(outs), torch.stack(lses)
+
+    def merge_ranks(self, outs, lses):
+        share = lses.softmax(0).nan_to_num(0.0)
+        return (share[..., None] * outs).sum(0)
+
     def output(self, attended):
         return attended.flatten(1) @ self.w["o_proj.weight"].T
 

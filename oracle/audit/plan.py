@@ -18,7 +18,7 @@ from .trial import FAULT, candidates_first
 #: Runs of right kernels: in full, and in the form for continuous integration.
 GOOD_RUNS, QUICK_GOOD_RUNS = 2100, 150
 #: Runs of right kernels against the properties.
-PROPERTY_RUNS = 150
+PROPERTY_RUNS = 60
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
+from collections.abc import Mapping
 from typing import Any
 
 from ...fixtures import PATH
@@ -13,6 +15,7 @@ from ..properties.table import PROPERTIES
 from .result import CONFIDENCE, Audit, upper_bound
 
 FILE = PATH / "faults" / "properties.json"
+BEGIN, END = "<!-- properties -->", "<!-- /properties -->"
 SCHEMA = "attnoracle.property-audit-file/1"
 _FACTS = ("attnoracle", "git", "date", "python", "torch", "triton", "cpus")
 
@@ -72,6 +75,36 @@ def compact(audit: Audit) -> str:
     figures = {name: value for name, value in summary(audit).items() if name != "exit_code"}
     head = {"schema": SCHEMA, "environment": {name: facts[name] for name in _FACTS}, "summary": figures}
     return json.dumps(head, indent=2)[:-2] + f',\n  "faults": {{\n{faults}\n  }}\n}}\n'
+
+
+def block(audit: Mapping[str, Any]) -> str:
+    """The figures in words for the documentation, markers included."""
+    s = audit["summary"]
+    ran = s["faults"] - s["not_run"]
+    rows = "\n".join(
+        f"| {name} | {one['faults']} | {one['killed']} | {one['killed'] / one['faults']:.0%} |"
+        for name, one in s["by_operator"].items()
+        if one["faults"]
+    )
+    told = (
+        f"{s['killed']} of {ran} faults ({s['kill_rate']:.0%}) die by properties alone, of those planted in simulated"
+    )
+    return f"""{BEGIN}
+{told}
+kernels and the reference pipeline; {s["good_runs"]} runs of right kernels gave {s["false_alarms"]} false alarms.
+
+| operator | faults | killed | share |
+| --- | ---: | ---: | ---: |
+{rows}
+{END}"""
+
+
+def updated(text: str, audit: Mapping[str, Any]) -> str:
+    """A page with the block replaced. Raises BadInput if the markers do not stand there once each, in order."""
+    found = re.findall(f"{re.escape(BEGIN)}.*?{re.escape(END)}", text, re.DOTALL)
+    if len(found) != 1:
+        raise BadInput(f"docs/properties.md: expected {BEGIN} and {END} once each, in this order")
+    return text.replace(found[0], block(audit))
 
 
 def recorded() -> dict[str, Any]:

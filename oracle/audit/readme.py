@@ -28,6 +28,11 @@ def block(audit: Mapping[str, Any]) -> str:
     table = "\n".join(f"| {words} | {count} | {_share(count, s['faults'])} |" for words, count in rows)
     kills = ", ".join(f"{check} {s['kills'][check]}" for check in sorted(s["kills"], key=lambda c: -s["kills"][c]))
     sole = ", ".join(f"{check} {count}" for check, count in s["sole_kills"].items())
+    others = s.get("state_faults", {})
+    besides = "".join(
+        f"\n* Planted in a {kind}, where no kernel is wrong: {one['killed']} of {one['faults']} killed by its contract."
+        for kind, one in others.items()
+    )
     return f"""{BEGIN}
 ## How good is the verdict?
 
@@ -43,7 +48,7 @@ with {s["confidence"]:.0%} confidence, the chance of one is below {s["false_alar
 The others are measured on random normal inputs, as they are in use.
 
 * Faults that each check fired on: {kills}.
-* Faults that one check alone fired on: {sole}.
+* Faults that one check alone fired on: {sole}.{besides}
 {END}"""
 
 

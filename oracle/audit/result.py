@@ -14,6 +14,7 @@ from ..faults import FAULTS, VERDICTS, Fault
 from ..properties.table import PROPERTIES
 from ..suites import suite
 from ..verdict import Status, Verdict
+from .state_faults import Played, counted
 from .trial import FAULT
 
 #: Every check that can kill, in the order in which ``check`` comes to them; ``error``: the kernel raised or crashed.
@@ -109,13 +110,15 @@ class Audit:
     """Of right kernels."""
     seconds: float
     seed: int = 0
+    played: tuple[Played, ...] = ()
+    """Faults of layers and graphs; none unless the whole catalogue is audited."""
 
     @classmethod
-    def of(cls, outcomes: Sequence[Outcome], seconds: float, seed: int = 0) -> Audit:
+    def of(cls, outcomes: Sequence[Outcome], seconds: float, seed: int = 0, played: tuple[Played, ...] = ()) -> Audit:
         by_name = {FAULT + fault.name: fault for fault in FAULTS}
         trials = tuple(Trial(by_name[one.name], one) for one in outcomes if one.name in by_name)
         runs = tuple(one for one in outcomes if not one.name.startswith(FAULT) and one.status != "UNSUPPORTED")
-        return cls(trials, runs, seconds, seed)
+        return cls(trials, runs, seconds, seed, played)
 
     @property
     def survivors(self) -> tuple[Trial, ...]:
@@ -132,7 +135,7 @@ class Audit:
     @property
     def exit_code(self) -> int:
         """1 with a survivor or a rejected right kernel; 2 if nothing ran; else 0."""
-        if self.survivors or self.rejections:
+        if self.survivors or self.rejections or not all(one.killed for one in self.played):
             return 1
         return 0 if len(self.trials) > len(self.not_run) or self.runs else 2
 
@@ -177,6 +180,7 @@ class Audit:
             "false_alarm_upper_bound": upper_bound(alarms, runs) if runs else None,
             "confidence": CONFIDENCE,
             "missed_by_other_verdicts": self.missed(),
+            **({"state_faults": counted(self.played)} if self.played else {}),
             "seconds": round(self.seconds, 1),
             "exit_code": self.exit_code,
         }

@@ -11,6 +11,7 @@ from . import properties, trial
 from .journal import Journal
 from .plan import Job, Settings
 from .result import Audit
+from .state_faults import played
 
 #: Seconds after which one fault has hung, where there are workers to end.
 PATIENCE = 600.0
@@ -43,4 +44,5 @@ def run(
     outcomes = [journal.outcomes[job.key] for job in jobs]
     # An audit that goes on took longer than this process saw.
     worked = sum(outcome.seconds for outcome in outcomes) / workers
-    return Audit.of(outcomes, max(time.monotonic() - started, worked), settings.seed)
+    others = played(settings.seed) if settings.whole and not settings.properties else ()
+    return Audit.of(outcomes, max(time.monotonic() - started, worked), settings.seed, others)

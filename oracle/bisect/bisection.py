@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
+from ..cause.signature import part_of
 from ..errors import BadInput
 from .journal import Journal
 from .look import Label, Look, Settings
@@ -126,7 +127,7 @@ class _Search:
 
     def look(self, point: str) -> Look:
         found = self.journal.look(point, lambda: self.axis.look(point, self._log))
-        if found.label == "bad" and self.signature and found.signature != self.signature:
+        if found.label == "bad" and self.signature and not part_of(found.signature, self.signature):
             told = f"another failure: {found.signature}, looking for {self.signature}"
             found = replace(found, label="skip", detail=told)
             self.journal.looks[-1] = (point, found)
@@ -173,7 +174,7 @@ class _Search:
         return flaky
 
     def _other(self, look: Look) -> bool:
-        return look.label == "bad" and self.signature not in ("", look.signature)
+        return look.label == "bad" and bool(self.signature) and not part_of(look.signature, self.signature)
 
     def _repeat(self, point: str, looks: list[Look], runs: int) -> None:
         while len(looks) < runs:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from ...reference.routing import Rules
+from ..cause.signature import part_of
 from ..errors import BadInput
 from ..policies import load_rules
 from ..replay.incident import Variant
@@ -106,7 +107,8 @@ def isolate(
 
     def broken(turned: frozenset[str]) -> Label:
         found = look(turned)
-        return "skip" if found.label == "bad" and found.signature != whole.signature else found.label
+        other = found.label == "bad" and not part_of(found.signature, whole.signature)
+        return "skip" if other else found.label
 
     def cured(turned_back: frozenset[str]) -> Label:
         return "bad" if look(every - turned_back).label == "good" else "good"

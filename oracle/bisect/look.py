@@ -12,7 +12,7 @@ Label = Literal["good", "bad", "skip"]
 class Look:
     """What one run at one point showed.
 
-    ``signature`` names the failure (``FAIL element out``), empty where there is none; ``measure`` is the quantity that
+    ``signature`` names the failure (``values of out``), empty where there is none; ``measure`` is the quantity that
     a bisection by threshold asks for. A skip says in ``detail`` why nothing could be judged.
     """
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..cause.signature import signature_of
 from ..errors import BadInput
 from .look import Label, Look
 
@@ -116,7 +117,7 @@ class Probe:
         if self.measure:
             return self._by_measure(verdict, ran, log)
         label: Label = "bad" if status in ("FAIL", "ERROR") else "good"
-        sign = signature(verdict) if label == "bad" else ""
+        sign = str(signature_of(verdict)) if label == "bad" else ""
         return Look(label, sign, _number(verdict["worst_ratio"]), verdict["reason"], ran.seconds, log)
 
     def _by_measure(self, verdict: dict[str, Any], ran: Ran, log: str) -> Look:
@@ -139,15 +140,6 @@ def judge_exit(ran: Ran, log: str) -> Look:
         told = "ran into the time limit" if ran.code is None else f"exit code {SKIP}"
         return Look("skip", detail=told, seconds=ran.seconds, log=log)
     return Look("bad", f"exit code {ran.code}", detail=_last_line(ran.tail), seconds=ran.seconds, log=log)
-
-
-def signature(verdict: Mapping[str, Any]) -> str:
-    """What kind of failure a verdict record is: status, first check, and the output of the worst element."""
-    if verdict["status"] == "ERROR":
-        return f"ERROR {verdict['reason'].partition(':')[0]}"
-    findings, worst = verdict["findings"], verdict["worst"]
-    check = findings[0]["check"] if findings else "?"
-    return " ".join(["FAIL", check, *([worst[0]["output"]] if worst else [])])
 
 
 def shell(arguments: Sequence[str]) -> str:

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ...reference.mla import split_kv_b, up_project
 from ...reference.rope import rope_frequencies, yarn_mscale
-from ...reference.stages import INDEX_NORM_EPS, Model, Weights
+from ...reference.stages import INDEX_NORM_EPS, Model, Weights, kept, rms_norm
 
 #: (model, weights, inputs, exact outputs, u) to one budget an output; all tensors float64.
 Budget = Callable[[Model, Weights, Mapping[str, Any], tuple[Tensor, ...], float], tuple[Tensor, ...]]
@@ -127,21 +127,61 @@ def _index_scores(m: Model, w: Weights, x: Mapping[str, Any], out: tuple[Tensor,
 
 
 def _attention(m: Model, w: Weights, x: Mapping[str, Any], out: tuple[Tensor, ...], u: float) -> tuple[Tensor, ...]:
-    """Holds for the MHA form and for the absorbed one: both add the same products, in another order."""
+    return (_attended(m, w, x, x["indices"], u)[0],)
+
+
+def _attended(m: Model, w: Weights, x: Mapping[str, Any], indices: Tensor, u: float) -> tuple[Tensor, Tensor]:
+    """Of the output [s, h, v] and of the LSE [s, h].
+
+    Holds for the MHA form and for the absorbed one: both add the same products, in another order.
+    """
     w_uk, w_uv = split_kv_b(w.kv_b, heads=m.heads, qk_nope_head_dim=m.nope, v_head_dim=m.v)
     keys, values = up_project(x["kv_c"], x["k_pe"], w_uk, w_uv)
     key_sizes, value_sizes = up_project(x["kv_c"].abs(), x["k_pe"].abs(), w_uk.abs(), w_uv.abs())
-    indices = x["indices"]
     allowed = torch.zeros(len(indices), len(keys) + 1, dtype=torch.bool)
     allowed.scatter_(1, torch.where(indices < 0, len(keys), indices).long(), True)
     allowed = allowed[:, :-1]
     scores = torch.einsum("shd,thd->hst", x["q"], keys) * m.scale
     sizes = torch.einsum("shd,thd->hst", x["q"].abs(), key_sizes) * m.scale
     off = gamma(m.latent + m.nope + m.rope + _FEW, u) * sizes  # of a score, hence of the logarithm of its weight
-    p = scores.masked_fill(~allowed, -torch.inf).softmax(-1).nan_to_num(0.0)
-    relative = off + (p * off).sum(-1, keepdim=True) + gamma(len(keys) + 2 * _FEW, u)
+    scores = scores.masked_fill(~allowed, -torch.inf)
+    p = scores.softmax(-1).nan_to_num(0.0)
+    moved = (p * off).sum(-1, keepdim=True)
+    relative = off + moved + gamma(len(keys) + 2 * _FEW, u)
     error = torch.einsum("hst,thv->shv", p * relative, values.abs())
-    return (error + gamma(m.latent + len(keys) + _FEW, u) * torch.einsum("hst,thv->shv", p, value_sizes),)
+    error = error + gamma(m.latent + len(keys) + _FEW, u) * torch.einsum("hst,thv->shv", p, value_sizes)
+    lse = scores.logsumexp(-1).nan_to_num(0.0, 0.0, 0.0)
+    return error, (moved[..., 0] + gamma(len(keys) + 2 * _FEW, u) + _FEW * u * lse.abs()).T
+
+
+def _rank_attention(
+    m: Model, w: Weights, x: Mapping[str, Any], out: tuple[Tensor, ...], u: float
+) -> tuple[Tensor, ...]:
+    chosen = (kept(x["indices"], rank, x["ranks"], x["interleave"]) for rank in range(x["ranks"]))
+    outs, lses = zip(*(_attended(m, w, x, indices, u) for indices in chosen), strict=True)
+    return torch.stack(outs), torch.stack(lses)
+
+
+def _merge_ranks(m: Model, w: Weights, x: Mapping[str, Any], out: tuple[Tensor, ...], u: float) -> tuple[Tensor, ...]:
+    """A weight is exp of a difference of LSEs, which is rounded relative to the larger of them."""
+    lses = x["lses"]
+    total = lses.logsumexp(0)
+    weights = (lses - total).exp().nan_to_num(0.0)
+    largest = torch.maximum(lses.nan_to_num(0.0, 0.0, 0.0).abs().amax(0), total.nan_to_num(0.0, 0.0, 0.0).abs())
+    relative = gamma(len(lses) + 2 * _FEW, u) + _FEW * u * largest
+    return (relative[..., None] * (weights[..., None] * x["outs"].abs()).sum(0),)
+
+
+def _draft_input(m: Model, w: Weights, x: Mapping[str, Any], out: tuple[Tensor, ...], u: float) -> tuple[Tensor, ...]:
+    """Position 0 is free: an engine may put zeros for its embedding."""
+    halves = []
+    for name, norm in (("embedded", "draft_embed_norm"), ("previous", "draft_hidden_norm")):
+        value, weight = x[name], w.need(norm)
+        halves.append((rms_norm(value, weight, m.eps), _normalised(value, torch.zeros_like(value), weight, m.eps, u)))
+    value, error = (torch.cat(parts, -1) for parts in zip(*halves, strict=True))
+    projection = w.need("draft_proj")
+    budget = _linear(value, projection, u) + error @ projection.abs().T
+    return (torch.where((x["positions"] == 0)[:, None], torch.inf, budget),)
 
 
 def _output(m: Model, w: Weights, x: Mapping[str, Any], out: tuple[Tensor, ...], u: float) -> tuple[Tensor, ...]:
@@ -161,4 +201,7 @@ BUDGETS: Mapping[str, Budget] = {
     "index_scores": _index_scores,
     "attention": _attention,
     "output": _output,
+    "draft_input": _draft_input,
+    "rank_attention": _rank_attention,
+    "merge_ranks": _merge_ranks,
 }

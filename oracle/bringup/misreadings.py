@@ -17,6 +17,7 @@ from torch import Tensor
 from ...reference import stages as right
 from ...reference.rope import yarn_mscale
 from ...reference.stages import Model, Weights
+from . import misread_parts as parts
 
 #: (model, weights, **inputs of the stage) to its outputs.
 Wrong = Callable[..., Tensor | tuple[Tensor, ...]]
@@ -239,6 +240,26 @@ MISREADINGS: tuple[Misreading, ...] = (
     Misreading("keys-as-values", "the unrotated keys are taken as values", {"attention": _kv_b(_keys_as_values)}),
     Misreading("selection-ignored", "the attention sees all keys, not the selected ones",
                {"attention": _attends_to_all}),
+    Misreading("draft-hidden-first", "the draft's projection takes the hidden half first",
+               {"draft_input": parts.draft_hidden_first}),
+    Misreading("draft-norms-exchanged", "each half of the draft's input has the other's norm",
+               {"draft_input": parts.draft_norms_exchanged}),
+    Misreading("draft-not-normalised", "the draft's hidden half is not normalised",
+               {"draft_input": parts.draft_not_normalised}),
+    Misreading("draft-embedding-late", "the draft has the embedding of its own token, not of the next",
+               {"draft_input": parts.draft_embedding_late}),
+    Misreading("rank-of-blocks", "ranks keep one run of keys each, not several in turn",
+               {"rank_attention": parts.rank_of_blocks}),
+    Misreading("rank-without-interleave", "ranks keep single keys in turn, whatever the interleave",
+               {"rank_attention": parts.rank_without_interleave}),
+    Misreading("rank-lse-in-base-2", "the LSE of a rank is a base-2 logarithm",
+               {"rank_attention": parts.rank_lse_in_base_2}),
+    Misreading("ranks-in-base-2", "ranks are weighed by powers of two of a natural LSE",
+               {"merge_ranks": parts.ranks_in_base_2}),
+    Misreading("ranks-averaged", "ranks are averaged", {"merge_ranks": parts.ranks_averaged}),
+    Misreading("ranks-summed", "ranks are added up", {"merge_ranks": parts.ranks_summed}),
+    Misreading("empty-rank-counts", "a rank without a key weighs as much as an LSE of 0",
+               {"merge_ranks": parts.empty_rank_counts}),
     Misreading("output-heads-mixed", "the heads are not in order before the output projection",
                {"output": _heads_mixed}),
 )  # fmt: skip

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import cached_property, partial
 from pathlib import Path
 from types import ModuleType
@@ -12,6 +13,7 @@ from typing import Any
 
 from ..errors import BadInput
 from .capability import probe
+from .chain import chain, chain_stages
 from .suite import DTYPES, StageCase, Suite
 
 
@@ -43,7 +45,16 @@ class Session:
 
     @cached_property
     def adapters(self) -> ModuleType:
-        return load_adapters(self.folder / "adapters.py")
+        module = load_adapters(self.folder / "adapters.py")
+        if getattr(module, "HADAMARD", False):
+            self.suite.model = replace(self.suite.model, hadamard=True)
+        return module
+
+    @property
+    def chains(self) -> tuple[StageCase, ...]:
+        """A fresh prompt, a chunk and a decode step through all stages, each fed by the one before."""
+        shapes = ("prefill", "chunk", "decode")
+        return tuple(replace(c, stage="chain") for c in self.cases if c.stage == "output" and c.name in shapes)
 
     @cached_property
     def mine(self) -> Any:
@@ -66,6 +77,18 @@ class Session:
             pytest.skip(f"no adapter for the stage {case.stage}")
         if found is not None:
             raise AssertionError(str(found))
+
+    def check_chain(self, case: StageCase) -> None:
+        """Our stages on what our own stages gave; those that are left out are taken from the reference."""
+        __tracebackhide__ = True
+        names = {stage.name for stage in chain_stages(self.suite) if not self._left_out(stage.name)}
+        if not names:
+            import pytest
+
+            pytest.skip("no stage has an adapter")
+        links = chain(self.suite, case, {name: self._adapter(name) for name in names}, self.dtype)
+        if any(link.found for link in links):
+            raise AssertionError("\n".join(map(str, links)))
 
     def check_capability(self) -> None:
         """Declared against executed: a dense-routed batch is offered, and the operator that ran is seen."""

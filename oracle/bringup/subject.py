@@ -73,6 +73,7 @@ class Subject:
             index_dim=g.index_head_dim or 0,
             topk=g.index_topk,
             index_interleaved=bool(g.index_rope_interleaved),
+            draft=bool(self.config.raw("num_nextn_predict_layers")),
         )
 
 

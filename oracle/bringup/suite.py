@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...reference.stages import STAGES, Model, Stage, random_weights, run
+from ...reference.stages import Model, Stage, random_weights, run, stages_of
 from ..errors import BadInput
 from . import cache_bytes
 from .budget import BUDGETS
@@ -38,7 +38,12 @@ CHECKPOINT = {
     "indexer.k_norm.weight": "index_norm",
     "indexer.k_norm.bias": "index_norm_bias",
     "indexer.weights_proj.weight": "index_weights",
+    "enorm.weight": "draft_embed_norm",
+    "hnorm.weight": "draft_hidden_norm",
+    "eh_proj.weight": "draft_proj",
 }
+#: Context-parallel ranks of the suite and the run of keys that each keeps: of a short query the last has none.
+RANKS = (3, 2)
 #: Hidden states so small that the epsilon of a norm decides its result.
 SMALL = 1e-3
 
@@ -84,9 +89,7 @@ def cases_of(m: Model, full_layers: int) -> tuple[StageCase, ...]:
         ("small", long // 2, long // 2, 0, SMALL),
     )
     found = []
-    for stage in STAGES:
-        if stage.indexer and not m.index_heads:
-            continue
+    for stage in stages_of(m):
         for number, (name, tokens, queries, first, size) in enumerate(shapes):
             found.append(StageCase(name, stage.name, tokens, queries, first, size, number))
     found += [StageCase("bytes", name, long, long) for name in cache_bytes.names(m)]
@@ -101,7 +104,7 @@ class Suite:
     ) -> None:
         self.config, self.model, self.full_layers, self.cases = config, model, full_layers, cases
         self.weights = random_weights(model, seed=0)
-        self._known: dict[tuple[float, ...], dict[str, Tensor]] = {}
+        self._known: dict[tuple[float, ...], dict[str, Any]] = {}
 
     @classmethod
     def of(cls, config: Path) -> Suite:
@@ -132,10 +135,10 @@ class Suite:
     def inputs(self, case: StageCase, dtype: torch.dtype) -> dict[str, Any]:
         """What a stage is given, floats in ``dtype``."""
         if case.stage in cache_bytes.STAGES:
-            return cache_bytes.inputs(self.model, self._run(case), case.stage)
-        known = self._run(case)
-        chosen = {keyword: known[name] for keyword, name in _stage(case.stage).inputs.items()}
-        return {name: value.to(dtype) if value.is_floating_point() else value for name, value in chosen.items()}
+            return cache_bytes.inputs(self.model, self.exact(case), case.stage)
+        known = self.exact(case)
+        chosen = {keyword: known[name] for keyword, name in self.stage(case.stage).inputs.items()}
+        return {name: value.to(dtype) if _is_float(value) else value for name, value in chosen.items()}
 
     def judge(self, case: StageCase, function: Callable[..., Any], dtype: str = "float32") -> Found | None:
         """What is wrong with ``function`` as this stage, or None.
@@ -147,10 +150,11 @@ class Suite:
         if case.stage == "full_layers":
             return self._layers(case, function)
         inputs = self.inputs(case, DTYPES[dtype])
-        given = {name: value.clone() for name, value in inputs.items()}
+        given = {name: value.clone() if isinstance(value, Tensor) else value for name, value in inputs.items()}
         result = function(**given)
         outputs = result if isinstance(result, tuple) else (result,)
-        changed = [name for name, value in inputs.items() if not torch.equal(given[name], value)]
+        tensors = [name for name, value in inputs.items() if isinstance(value, Tensor)]
+        changed = [name for name in tensors if not torch.equal(given[name], inputs[name])]
         if changed:
             return Found(case, f"it changed its input {', '.join(changed)}")
         if case.stage in cache_bytes.STAGES:
@@ -162,25 +166,36 @@ class Suite:
         self, case: StageCase, inputs: Mapping[str, Any], outputs: tuple[Any, ...], dtype: str = "float32"
     ) -> Found | None:
         """What is wrong with the outputs that a stage between hidden states and output projection gave, or None."""
-        exact = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+        exact = {name: value.double() if _is_float(value) else value for name, value in inputs.items()}
         if case.stage == "select":
             told = _selection(exact["scores"], outputs[0], self.model.topk)
             return Found(case, told) if told else None
         return self._numbers(case, exact, outputs, torch.finfo(DTYPES[dtype]).eps / 2)
 
-    def _run(self, case: StageCase) -> dict[str, Tensor]:
+    def exact(self, case: StageCase) -> dict[str, Any]:
+        """Every intermediate of a case by name, in float64."""
         key = (case.tokens, case.queries, case.first, case.size, case.seed)
         if key not in self._known:
             self._known[key] = self._intermediates(case)
         return self._known[key]
 
-    def _intermediates(self, case: StageCase) -> dict[str, Tensor]:
+    def _intermediates(self, case: StageCase) -> dict[str, Any]:
         generator = torch.Generator().manual_seed(1000 + case.seed)
         hidden = torch.randn(case.tokens, self.model.hidden, generator=generator, dtype=torch.float32) * case.size
-        return run(self.model, self.weights, hidden.double(), case.queries, first=case.first)
+        drafts = None
+        if self.model.draft:
+            # Of another size each, so that neither norm does nothing.
+            previous, embedded = (torch.randn(hidden.shape, generator=generator).double() * size for size in (0.5, 2.0))
+            drafts = previous, embedded
+        return run(
+            self.model, self.weights, hidden.double(), case.queries, first=case.first, drafts=drafts, ranks=RANKS
+        )
+
+    def stage(self, name: str) -> Stage:
+        return next(stage for stage in stages_of(self.model) if stage.name == name)
 
     def _numbers(self, case: StageCase, inputs: dict[str, Any], outputs: tuple[Any, ...], u: float) -> Found | None:
-        stage = _stage(case.stage)
+        stage = self.stage(case.stage)
         wanted = _tuple(stage.function(self.model, self.weights, **inputs))
         shapes = [tuple(each.shape) for each in wanted]
         came = [tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__ for each in outputs]
@@ -193,9 +208,9 @@ class Suite:
             return None
         name, index, value, expected, ratio = worst
         message = f"{stage.outputs[name]}{list(index)} is {value:.6g}, expected {expected:.6g}: {ratio:.3g} budgets off"
-        rows = tuple(
-            each.amax(-1, keepdim=True).expand_as(each) for each in budgets
-        )  # what is exact may move elsewhere
+        # What is exact, or another rank's, may move elsewhere in a row.
+        across = (0, -1) if case.stage == "rank_attention" else (-1,)
+        rows = tuple(each.amax(across, keepdim=True).expand_as(each) for each in budgets)
         readings = []
         for reading in named(self.model, case.stage):
             other = _tuple(reading.stages[case.stage](self.model, self.weights, **inputs))
@@ -211,8 +226,8 @@ class Suite:
         return Found(case, f"expected full layers {list(self.full_layers)}, got {list(came)}: layers {wrong} differ")
 
 
-def _stage(name: str) -> Stage:
-    return next(stage for stage in STAGES if stage.name == name)
+def _is_float(value: Any) -> bool:
+    return isinstance(value, Tensor) and value.is_floating_point()
 
 
 def _tuple(value: Any) -> tuple[Tensor, ...]:

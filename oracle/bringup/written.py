@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ...reference.routing import Rules
-from ...reference.stages import STAGES
+from ...reference.stages import stages_of
 from ..errors import BadInput
 from . import cache_bytes
 from .routes import SIZES
@@ -34,6 +34,11 @@ def test_stage(case):
     SESSION.check(case)
 
 
+@pytest.mark.parametrize("case", SESSION.chains, ids=str)
+def test_chain(case):
+    SESSION.check_chain(case)
+
+
 def test_dense_mha_capability():
     SESSION.check_capability()
 
@@ -49,6 +54,8 @@ Every argument and result is a tensor of one request: s new tokens, t tokens wit
 
 #: What the code computes in: float32 or float64.
 DTYPE = "float32"
+#: Whether both sides of the indexer are rotated by a Hadamard matrix.
+HADAMARD = False
 #: Whether dense prefills run as MHA: True or False. It has to be said; make_layer shows whether it is so.
 SUPPORTS_DENSE_MHA_PREFILL = None
 
@@ -92,11 +99,8 @@ def small(subject: Subject) -> dict[str, Any]:
 def adapters(suite: Suite) -> str:
     """The stub of the adapters that a model needs."""
     told = [_HEAD]
-    for stage in STAGES:
-        if not stage.indexer or suite.model.index_heads:
-            told.append(
-                _function(stage.name, f"mine, *, {', '.join(stage.inputs)}", f"Gives {', '.join(stage.outputs)}.")
-            )
+    for stage in stages_of(suite.model):
+        told.append(_function(stage.name, f"mine, *, {', '.join(stage.inputs)}", f"Gives {', '.join(stage.outputs)}."))
     keywords: Mapping[str, str] = {
         "write_latent": "kv_c, k_pe",
         "read_latent": "rows",

@@ -118,6 +118,13 @@ class Guide:
         calls = [call for calls in self._calls.values() for call in calls]
         return sorted(calls, key=lambda call: (call.measure != "ratio", -call.closeness, call.implementation))
 
+    def nearest(self) -> list[Call]:
+        """The closest call of each implementation, by each measure."""
+        first: dict[tuple[str, str], Call] = {}
+        for call in self.closest():
+            first.setdefault((call.measure, call.implementation), call)
+        return list(first.values())
+
     def _keep(self, call: Call) -> None:
         calls = self._calls[call.implementation, call.measure]
         calls.append(call)

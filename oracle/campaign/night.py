@@ -62,7 +62,6 @@ class Night:
         self._learned = 0
         self._filed = 0
         self._old: dict[int, Finding] = {}
-        self._ahead = max(AHEAD, 1 - (-engine.depth // ROUND))
 
     @property
     def seconds(self) -> float:
@@ -132,7 +131,8 @@ class Night:
 
     def _plan(self) -> bool:
         number = len(self.corpus.plans)
-        known = number - self._ahead + 1
+        # What an engine of many workers has under way is more than the last two rounds.
+        known = number - max(AHEAD, 1 - (-self.engine.depth // ROUND)) + 1
         if any(place not in self.corpus.results for place in self._places(self._learned, known)):
             return False
         self._learn(known)

@@ -7,12 +7,16 @@ element, a row or a column missed counts as one kind, ``values``: a failure keep
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from ..verdict import Finding, Verdict
+from ..verdict import Verdict
 
 #: Checks on the sizes of errors; ``bias`` and ``lse`` see different things and stay themselves.
 VALUES = ("element", "row", "query", "head", "column", "global", "bias")
+#: Between the marks of a printed signature.
+_BETWEEN = "; "
 _FIRST_OUTPUT = {"indexer_scores": "scores", "topk_select": "indices"}
 _NUMBER = re.compile(r"[-+]?\d[\d.,]*(e[-+]?\d+)?|\binf\b|\bnan\b")
 
@@ -43,7 +47,7 @@ class Signature:
 
     def __str__(self) -> str:
         told = [f"{m.check} of {m.output}" + (f" ({m.pattern})" if m.pattern else "") for m in self.marks]
-        return "; ".join(told) or "no failure"
+        return _BETWEEN.join(told) or "no failure"
 
     def as_list(self) -> list[list[str]]:
         """JSON-ready."""
@@ -52,12 +56,19 @@ class Signature:
 
 def signature(verdict: Verdict) -> Signature:
     """The signature of a verdict; without marks unless it is FAIL or ERROR."""
-    if verdict.status == "ERROR":
-        return Signature((Mark("error", "-", _words(verdict.reason)),))
-    if verdict.status != "FAIL":
-        return Signature(())
-    marks = {_mark(finding, verdict.case.operator) for finding in verdict.findings}
-    return Signature(tuple(sorted(marks)))
+    findings = [(finding.check, finding.message) for finding in verdict.findings]
+    return _signature(verdict.status, verdict.reason, verdict.case.operator, findings)
+
+
+def signature_of(record: Mapping[str, Any]) -> Signature:
+    """The same of a verdict as a JSON document holds it."""
+    findings = [(finding["check"], finding["message"]) for finding in record["findings"]]
+    return _signature(record["status"], record["reason"], record["case"]["operator"], findings)
+
+
+def part_of(seen: str, sought: str) -> bool:
+    """``Signature.same`` of two failures as they are printed, or as a command of the user's names them."""
+    return bool(seen) and set(seen.split(_BETWEEN)) <= set(sought.split(_BETWEEN))
 
 
 def from_list(marks: list[list[str]]) -> Signature:
@@ -65,18 +76,26 @@ def from_list(marks: list[list[str]]) -> Signature:
     return Signature(tuple(Mark(*mark) for mark in marks))
 
 
-def _mark(finding: Finding, operator: str) -> Mark:
+def _signature(status: str, reason: str, operator: str, findings: Iterable[tuple[str, str]]) -> Signature:
+    if status == "ERROR":
+        return Signature((Mark("error", "-", _words(reason)),))
+    if status != "FAIL":
+        return Signature(())
+    return Signature(tuple(sorted({_mark(check, message, operator) for check, message in findings})))
+
+
+def _mark(check: str, message: str, operator: str) -> Mark:
     first = _FIRST_OUTPUT.get(operator, "out")
-    if finding.check in VALUES:
+    if check in VALUES:
         return Mark("values", first, "")
-    if finding.check == "lse":
+    if check == "lse":
         return Mark("lse", "lse", "")
-    if finding.check == "sequence":
-        return Mark("sequence", first, "the first answer" if "first answer" in finding.message else "a later answer")
-    if finding.check == "rerun":
-        return Mark("rerun", finding.message.split()[0], "")
-    return Mark(finding.check, "lse" if finding.message.startswith("lse") else first, _words(finding.message))
+    if check == "sequence":
+        return Mark("sequence", first, "the first answer" if "first answer" in message else "a later answer")
+    if check == "rerun":
+        return Mark("rerun", message.split()[0], "")
+    return Mark(check, "lse" if message.startswith("lse") else first, _words(message))
 
 
 def _words(message: str) -> str:
-    return " ".join(_NUMBER.sub("", message).split())
+    return " ".join(_NUMBER.sub("", message).replace(_BETWEEN.strip(), ",").split())

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from ..audit.result import Audit
 
 _README = Path(__file__).resolve().parents[2] / "README.md"
+_PAGE = _README.parent / "docs" / "properties.md"
 
 
 def audit(
@@ -39,7 +40,7 @@ def audit(
     ] = None,
     properties: Annotated[
         bool,
-        typer.Option("--properties", help="By properties alone, which know no right answer; 150 good runs."),
+        typer.Option("--properties", help="By properties alone, which know no right answer; 60 good runs."),
     ] = False,
     device: options.DeviceName = options.Device.cpu,
     jobs: options.Jobs = None,
@@ -49,7 +50,7 @@ def audit(
     ] = None,
     json: options.Json = None,
     write_: Annotated[
-        bool, typer.Option("--write", help="Write the audit file and the figures of the README (whole audits only).")
+        bool, typer.Option("--write", help="Write the audit file and its figures in README or docs (whole audits).")
     ] = False,
     quiet: options.Quiet = False,
 ) -> None:
@@ -105,6 +106,8 @@ def _by_properties(command: list[str], outcome: Audit, json: str | None, write_:
     code = properties_file.exit_code(outcome)
     if write_:
         properties_file.FILE.write_text(properties_file.compact(outcome), encoding="utf-8")
+        text = properties_file.updated(_PAGE.read_text(encoding="utf-8"), properties_file.recorded())
+        _PAGE.write_text(text, encoding="utf-8")
     return code
 
 

@@ -9,6 +9,7 @@ import typer
 
 from ..device import settle
 from . import options
+from .guests import geometries
 from .terminal import check_target
 
 Batches = Annotated[list[str] | None, typer.Argument(metavar="BATCH…", help="Like q4k, q512s8k or 8q1s2k_2q512s4k.")]
@@ -79,6 +80,7 @@ def bench(
         raise BadInput("--json - and --csv -: stdout takes one document; name a file for the other")
     if png:
         require_matplotlib()
+    (geometry,) = geometries([geometry])
     where = "cpu" if list_ else settle(device)
     # By name: the oracle leaves the benchmarks out until somebody asks for them.
     package: str = (__package__ or "").rpartition(".oracle")[0] + ".benchmarks.bench"

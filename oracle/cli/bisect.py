@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..bisect.look import Look, Settings
+from ..bisect.look import Look
 from ..bisect.probe import Probe
 from ..case import Case
 from ..errors import BadInput
@@ -34,6 +34,7 @@ app = typer.Typer(
 
 
 @app.command()
+@given.searching
 def commits(
     context: typer.Context,
     good: given.Good,
@@ -45,26 +46,13 @@ def commits(
         list[str] | None, typer.Option("--path", metavar="DIR", help="Of the work tree, first on PYTHONPATH. [.]")
     ] = None,
     all_parents: Annotated[bool, typer.Option("--all-parents", help="Commits of merged branches too.")] = False,
-    case: given.Case = None,
-    implementation: given.Implementation = None,
-    impl: given.Impl = None,
-    operator: given.Operator = None,
-    contract: given.ContractFile = None,
-    run: given.Run = None,
-    measure: given.Measure = None,
-    above: given.Above = None,
-    runs: given.Runs = 2,
-    flaky: given.Flaky = False,
-    confidence: given.Confidence = 0.99,
-    journal: given.JournalFolder = None,
-    timeout: given.Limit = 600.0,
-    device: options.DeviceName = options.Device.cpu,
-    json: options.Json = None,
+    *,
+    search: given.Search,
 ) -> None:
     """Which commit changed the verdict; builds each in a work tree of its own, skips what cannot be built."""
     from ..bisect.commits import Commits
 
-    probe = given.probe(case, implementation, impl, operator, contract, run, measure, above, timeout, device)
+    probe = search.probe()
     with tempfile.TemporaryDirectory(prefix="attnoracle-bisect-") as folder:
         axis = Commits(
             repository.absolute(),
@@ -78,14 +66,14 @@ def commits(
             first_parent=not all_parents,
         )
         try:
-            settings = Settings(runs=runs, flaky=flaky, confidence=confidence)
             head = {"axis": "commits", "build": build}
-            _search(context, axis, axis.good, axis.bad, probe, head, settings, journal, json, axis.title)
+            _search(context, axis, axis.good, axis.bad, probe, head, search, title=axis.title)
         finally:
             axis.close()
 
 
 @app.command()
+@given.searching
 def packages(
     context: typer.Context,
     package: Annotated[list[str], typer.Argument(metavar="PACKAGE…", help="On the index that pip uses.")],
@@ -95,26 +83,13 @@ def packages(
         list[str] | None, typer.Option("--with", metavar="NAME==VERSION", help="Installed beside. Repeatable.")
     ] = None,
     cache: Cache = None,
-    case: given.Case = None,
-    implementation: given.Implementation = None,
-    impl: given.Impl = None,
-    operator: given.Operator = None,
-    contract: given.ContractFile = None,
-    run: given.Run = None,
-    measure: given.Measure = None,
-    above: given.Above = None,
-    runs: given.Runs = 2,
-    flaky: given.Flaky = False,
-    confidence: given.Confidence = 0.99,
-    journal: given.JournalFolder = None,
-    timeout: given.Limit = 600.0,
-    device: options.DeviceName = options.Device.cpu,
-    json: options.Json = None,
+    *,
+    search: given.Search,
 ) -> None:
     """Which release changed the verdict. Of several packages it first finds which of them matters."""
     from ..bisect.packages import Packages, culprits, default_cache, parse_pin
 
-    probe = given.probe(case, implementation, impl, operator, contract, run, measure, above, timeout, device)
+    probe = search.probe()
     if not len(package) == len(good) == len(bad):
         raise BadInput(
             f"bisect packages: expected one --good and one --bad for each of {len(package)} packages, "
@@ -128,49 +103,41 @@ def packages(
     if len(ends) > 1:
         matter = list(culprits(ends, fixed, probe, folder, lambda text: screen.print(text, soft_wrap=True)))
         screen.print(f"needed for the failure: {', '.join(matter)}", soft_wrap=True)
-    settings = Settings(runs=runs, flaky=flaky, confidence=confidence)
     for name in matter:
         others = {other: versions[1] for other, versions in ends.items() if other != name}
         axis = Packages(name, *ends[name], probe, cache=folder, held={**fixed, **others})
         head = {"axis": axis.name, "held": {**fixed, **others}}
-        where = journal / name if journal is not None and len(matter) > 1 else journal
-        target = json if len(matter) == 1 or json in (None, "-") else f"{json}.{name}"
-        _search(context, axis, str(axis.good), str(axis.bad), probe, head, settings, where, target)
+        several, found = len(matter) > 1, search
+        if several and search.journal is not None:
+            found = replace(found, journal=search.journal / name)
+        if several and search.json not in (None, "-"):
+            found = replace(found, json=f"{search.json}.{name}")
+        _search(context, axis, str(axis.good), str(axis.bad), probe, head, found)
 
 
 @app.command()
+@given.searching
 def sizes(
     context: typer.Context,
     field: Annotated[str, typer.Argument(metavar="FIELD", help="q, k, heads, topk or seed.")],
     good: given.Good,
     bad: given.Bad,
-    case: Annotated[str, typer.Option("--case", metavar="ID", help="The case whose size is varied.")],
     request: Annotated[int, typer.Option("--request", metavar="N", min=0, help="Whose length, counted from 0.")] = 0,
-    implementation: given.Implementation = None,
-    impl: given.Impl = None,
-    operator: given.Operator = None,
-    contract: given.ContractFile = None,
-    measure: given.Measure = None,
-    above: given.Above = None,
-    runs: given.Runs = 1,
-    flaky: given.Flaky = False,
-    confidence: given.Confidence = 0.99,
-    journal: given.JournalFolder = None,
-    timeout: given.Limit = 600.0,
-    device: options.DeviceName = options.Device.cpu,
-    json: options.Json = None,
+    *,
+    search: given.Search,
 ) -> None:
     """From which length, head count or top-k on a case fails (takes the failure to be monotone in it)."""
     from ..bisect.sizes import Sizes
 
-    probe = given.probe(case, implementation, impl, operator, contract, None, measure, above, timeout, device)
+    if search.case is None or search.run is not None:
+        raise BadInput("bisect sizes: expected --case, the case whose size is varied, and no --run")
+    probe = search.probe()
     for name, value in (("--good", good), ("--bad", bad)):
         if not value.isdecimal():
             raise BadInput(f"{name}: expected a whole number, got {value!r}")
     low, high = sorted((int(good), int(bad)))
-    axis = Sizes(Case.parse(case), field, low, high, probe, request)
-    settings = Settings(runs=runs, flaky=flaky, confidence=confidence)
-    _search(context, axis, str(int(good)), str(int(bad)), probe, {"axis": axis.name}, settings, journal, json)
+    axis = Sizes(Case.parse(search.case), field, low, high, probe, request)
+    _search(context, axis, str(int(good)), str(int(bad)), probe, {"axis": axis.name}, search)
 
 
 @app.command()
@@ -259,9 +226,8 @@ def _search(
     bad: str,
     probe: Probe,
     head: Mapping[str, Any],
-    settings: Settings,
-    folder: Path | None,
-    json: str | None,
+    search: given.Search,
+    *,
     title: Callable[[str], str] = lambda point: "",
 ) -> None:
     from ..bisect.bisection import bisect
@@ -269,6 +235,7 @@ def _search(
     from ..reports.bisect_report import report
     from ..reports.json_report import finite
 
+    settings, folder, json = search.settings, search.journal, search.json
     check_target("--json", json)
     screen = console(stderr=True)
     points = hashlib.sha256("\n".join(axis.points).encode()).hexdigest()[:16]

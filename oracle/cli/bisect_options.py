@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
+from dataclasses import MISSING, dataclass, fields
+from functools import wraps
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, get_type_hints
 
 import typer
 
+from ..bisect.look import Settings
 from ..bisect.probe import Probe
 from ..device import settle
 from ..errors import BadInput
@@ -70,3 +75,60 @@ def probe(
         timeout=timeout,
         device=settle(device) if case else "cpu",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """The options of every axis that is searched, each a field; ``searching`` gives them to a command."""
+
+    case: Case = None
+    implementation: Implementation = None
+    impl: Impl = None
+    operator: Operator = None
+    contract: ContractFile = None
+    run: Run = None
+    measure: Measure = None
+    above: Above = None
+    runs: Runs = 2
+    flaky: Flaky = False
+    confidence: Confidence = 0.99
+    journal: JournalFolder = None
+    timeout: Limit = 600.0
+    device: options.DeviceName = options.Device.cpu
+    json: options.Json = None
+
+    @property
+    def settings(self) -> Settings:
+        return Settings(runs=self.runs, flaky=self.flaky, confidence=self.confidence)
+
+    def probe(self) -> Probe:
+        """What is run at every point. Raises BadInput where the options name nothing, or two things."""
+        target = (self.case, self.implementation, self.impl, self.operator, self.contract, self.run)
+        return probe(*target, self.measure, self.above, self.timeout, self.device)
+
+
+def searching(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of ``Search`` beside its own; it gets them as its argument ``search``."""
+    hints = get_type_hints(Search, include_extras=True)
+    shared = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=inspect.Parameter.empty if one.default is MISSING else one.default,
+            annotation=hints[one.name],
+        )
+        for one in fields(Search)
+    ]
+    own = get_type_hints(command, include_extras=True)
+    given = inspect.signature(command).parameters.values()
+    mine = [one.replace(annotation=own[one.name]) for one in given if one.name != "search"]
+
+    @wraps(command)
+    def run(**values: Any) -> None:
+        search = Search(**{one.name: values.pop(one.name) for one in shared})
+        command(**values, search=search)
+
+    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*mine, *shared)]
+    run.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
+    run.__annotations__ = {one.name: one.annotation for one in parameters}
+    return run

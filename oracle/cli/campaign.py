@@ -14,8 +14,8 @@ import typer
 from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
 from ..confinement import TIMEOUT
-from ..device import settle
 from ..errors import BadInput, unknown
+from ..fleet.choose import Place
 from . import guests, options
 from .selection import implementations
 from .terminal import check_target, clean_stdout, console, write
@@ -62,6 +62,8 @@ def campaign(
     ] = GuideName.coverage,
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
+    engine: options.Engine = options.EngineName.local,
+    address: options.Address = None,
     timeout: options.Timeout = None,
     seed: options.Seed = 0,
     known: options.KnownFile = None,
@@ -78,9 +80,7 @@ def campaign(
     from ..campaign.night import Budget, Night
     from ..campaign.space import Space, fitting_here, usable
     from ..cause.again import judge
-    from ..fleet.aside import LocalAside
     from ..ledger import read as read_ledger
-    from ..pool import Pool, default_jobs
     from ..reports.campaign_live import live
 
     if minutes is None and cases is None:
@@ -88,21 +88,21 @@ def campaign(
     check_target("--json", json)
     check_target("--html", html)
     ledger = read_ledger(known) if known else ()
-    where = settle(device)
+    place = Place.of(engine.value, address, device)
+    where = place.device
     geometry = guests.geometries(geometry)
     brought = guests.Brought.of(impl, operator, contract, adapter)
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     names = searched([*(implementation or ()), *(one.name for one in mine)], operator or ())
-    fits = fitting_here(where)
+    fits = fitting_here(place.seen_from)
     space = usable(Space(names, _geometries(geometry), largest or LARGEST[where], MOST[where]), fits)
     budget = Budget(cases, None if minutes is None else 60.0 * minutes)
-    workers = jobs or default_jobs(where)
     limit = options.seconds(timeout) or TIMEOUT
-    settings = {"guide": guide.value, "seed": seed, "engine": "local", "workers": workers}
-    aside, interrupted = LocalAside(), False
-    with Corpus(corpus) as kept, Pool(jobs=workers, device=where, timeout=limit, judge=judge, tries=3) as pool:
+    aside, interrupted = place.aside(), False
+    with Corpus(corpus) as kept, place.engine(judge, jobs=jobs, timeout=limit, tries=3) as workers:
+        settings = {"guide": guide.value, "seed": seed, "engine": place.name, "workers": workers.slots}
         mode = Mode(guide.value)
-        night = Night(kept, Guide(space, seed, fits, mode), pool, aside, space.implementations)
+        night = Night(kept, Guide(space, seed, fits, mode), workers, aside, space.implementations)
         try:
             with live(console(stderr=True), budget, quiet=quiet) as watch, clean_stdout():
                 night.run(budget, watch)

@@ -8,16 +8,18 @@ import typer
 
 from ..case import Case
 from ..confinement import TIMEOUT, Confinement
-from ..device import settle
 from ..environment import environment
 from ..errors import BadInput
+from ..fleet.choose import Place
 from ..history import add as add_to_history
 from ..history import check_target as check_history
 from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
-from ..reports.summary import FAULT
+from ..pool import judge as judge_one
+from ..reports.summary import FAULT, Summary
+from ..verdict import Verdict
 from . import causes, guests, options
-from .judging import Documents, judge
+from .judging import Documents, joined, judge
 from .properties import Wished, refuse, run_properties
 from .sanitize import run_sanitizer
 from .selection import among, implementations, named_cases, pair, suite_cases
@@ -39,6 +41,9 @@ def check(
     case: options.CaseIds = None,
     device: options.DeviceName = options.Device.auto,
     jobs: options.Jobs = None,
+    engine: options.Engine = options.EngineName.local,
+    address: options.Address = None,
+    per_device: options.PerDevice = False,
     timeout: options.Timeout = None,
     isolate: options.Isolate = False,
     memory: options.Memory = None,
@@ -69,7 +74,7 @@ def check(
         refused |= {"bundle": bundle, "diagnose": diagnose, "markdown": markdown, "html": html}
         refused |= {"known": known, "history": history, "suite": suite != options.Suite.quick}
         refused |= {"timeout": timeout} if properties else {"impl": impl, "list": list_, "geometry": geometry}
-        refused["sanitize"] = properties and sanitize
+        refused |= {"sanitize": properties and sanitize, "engine": engine != options.EngineName.local}
         refuse("--properties" if properties else "--sanitize", refused)
     if memory is not None and not isolate:
         raise BadInput(f"--memory {memory:g}: goes with --isolate")
@@ -83,7 +88,8 @@ def check(
     slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
     geometry = guests.geometries(geometry)
     brought = guests.Brought.of(impl, operator, contract, adapter)
-    where = settle(device) if brought or not list_ else ""
+    place = Place.of(engine.value, address, device) if brought or not list_ else None
+    where = place.device if place else ""
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     wanted = [*(implementation or ()), *(one.name for one in mine)]
     candidates = implementations(wanted, operator or (), but=slow)
@@ -96,14 +102,19 @@ def check(
         pairs = pair(_cases(case, suite, seed, geometry), candidates)
         say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
         return
-    jobs = jobs or default_jobs(where)
-    confinement = Confinement.of(memory, jobs) if isolate else None
-    with Pool(jobs=jobs, device=where, timeout=limit, confinement=confinement) as pool:
-        if not case:
-            pool.start()
-        pairs = pair(_cases(case, suite, seed, geometry), candidates)
-        settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
-        verdicts, summary = judge(pool, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger)
+    assert place is not None
+    confinement = Confinement.of(memory, jobs or default_jobs(where)) if isolate else None
+    if per_device and (resume or history):
+        raise BadInput("--per-device: not with --resume or --history, which hold one verdict on a case")
+    runs: list[tuple[list[Verdict], Summary]] = []
+    for kind in place.kinds() if per_device else ("",):
+        with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement, kind=kind) as workers:
+            if isinstance(workers, Pool) and not case:
+                workers.start()
+            pairs = pair(_cases(case, suite, seed, geometry), candidates)
+            settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
+            runs.append(judge(workers, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger))
+    verdicts, summary = joined(runs)
     if history:
         add_to_history(history, environment(), verdicts)
     from ..reports.page import Attached

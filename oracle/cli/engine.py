@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import time
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from . import options
 from .terminal import check_target, console, write
 
+if TYPE_CHECKING:
+    from ..engines.agreement import Comparison
+
 
 class Name(StrEnum):
     vllm = "vllm"
+    sglang = "sglang"
 
 
-EngineName = Annotated[Name, typer.Argument(metavar="ENGINE", help="vllm.")]
+EngineName = Annotated[Name, typer.Argument(metavar="ENGINE", help="vllm or sglang.")]
 Source = Annotated[
     str | None, typer.Option("--source", metavar="FOLDER", help="Its Python sources. [default: the installed package]")
 ]
@@ -42,9 +46,9 @@ def engine(
     Takes single functions out of its sources: nothing of it is imported, started or compiled.
     """
     check_target("--json", json)
+    from ..engines import sglang, vllm
     from ..engines.agreement import findings
     from ..engines.source import locate
-    from ..engines.vllm import compare
     from ..environment import environment
     from ..reports import engine_report
     from ..reports.json_report import document, dumps
@@ -52,17 +56,16 @@ def engine(
 
     started = time.monotonic()
     found = locate(name, source)
-    with progress(console(stderr=True), engine_report.COMPARISONS) as advance:
-        comparisons = list(
-            compare(
-                found,
-                rules=rules,
-                batches=batches,
-                cases=cases,
-                seed=seed,
-                advance=lambda one: advance(engine_report.Advance.of(one)),
-            )
-        )
+    with progress(console(stderr=True), engine_report.COMPARISONS if name is Name.vllm else 6) as advance:
+
+        def told(one: Comparison) -> None:
+            advance(engine_report.Advance.of(one))
+
+        if name is Name.sglang:
+            asked = sglang.compare(found, rules=rules, batches=batches, seed=seed, advance=told)
+        else:
+            asked = vllm.compare(found, rules=rules, batches=batches, cases=cases, seed=seed, advance=told)
+        comparisons = list(asked)
     seconds = time.monotonic() - started
     summary = engine_report.summary_record(found, comparisons, batches, seconds)
     if json is not None:

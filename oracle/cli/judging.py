@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
+from ..fleet.feed import drive
+from ..fleet.kinds import differing
+from ..fleet.protocol import Engine
 from ..ledger import Known, apply
-from ..pool import Pool
 from ..reports.page import Attached
 from ..reports.progress import progress
 from ..reports.summary import Summary
-from ..verdict import Verdict
+from ..verdict import STATUSES, Status, Verdict
 from ..worker import Pair
 from .terminal import check_target, clean_stdout, console, write
 
@@ -78,7 +80,7 @@ class Documents:
 
 
 def judge(
-    pool: Pool,
+    engine: Engine,
     pairs: Sequence[Pair],
     *,
     quiet: bool,
@@ -101,7 +103,20 @@ def judge(
                 journal.add(verdict)
                 advance(verdict)
 
-            pool.run(left, on_result=lambda i, verdict: None, on_done=done)
+            drive(engine, left, on_result=lambda i, verdict: None, on_done=done)
         verdicts = [journal.verdicts[pair] for pair in pairs]
     outcome = apply(ledger, verdicts, datetime.now(UTC).date()) if ledger else None
     return verdicts, Summary.of(verdicts, time.monotonic() - started, outcome)
+
+
+def joined(runs: Sequence[tuple[list[Verdict], Summary]]) -> tuple[list[Verdict], Summary]:
+    """The runs on several kinds of devices as one, in which an outcome that depends on the device is a problem."""
+    if len(runs) == 1:
+        return runs[0]
+    verdicts = [verdict for run, _ in runs for verdict in run]
+    counts: dict[Status, int] = {status: sum(one.counts[status] for _, one in runs) for status in STATUSES}
+    problems = tuple(dict.fromkeys(problem for _, one in runs for problem in one.problems))
+    notes = tuple(dict.fromkeys(note for _, one in runs for note in one.notes))
+    apart = tuple(f"differs by device: {line}" for line in differing(verdicts))
+    seconds = sum(one.seconds for _, one in runs)
+    return verdicts, Summary(counts, seconds, sum(one.known for _, one in runs), problems + apart, notes)

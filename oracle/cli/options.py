@@ -23,6 +23,11 @@ class Device(StrEnum):
     cuda = "cuda"
 
 
+class EngineName(StrEnum):
+    local = "local"
+    ray = "ray"
+
+
 Operators = Annotated[
     list[str] | None, typer.Option("--operator", metavar="NAME", help="Like dense_mha or '*_mha'. Repeatable.")
 ]
@@ -43,6 +48,16 @@ DeviceName = Annotated[Device, typer.Option("--device", help="auto: CUDA if ther
 Jobs = Annotated[
     int | None,
     typer.Option("--jobs", "-j", metavar="N", min=1, help="Worker processes. [default: CPUs, at most 8; 1 on CUDA]"),
+]
+Engine = Annotated[
+    EngineName, typer.Option("--engine", help="local: worker processes here; ray: the GPUs or CPUs of a Ray cluster.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option("--address", metavar="HOST:PORT", help="Of the Ray cluster. [default: the one that runs here]"),
+]
+PerDevice = Annotated[
+    bool, typer.Option("--per-device", help="Every case on each kind of device of the cluster, compared.")
 ]
 Timeout = Annotated[
     float | None,

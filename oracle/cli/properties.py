@@ -94,7 +94,9 @@ def run_properties(context: typer.Context, candidates: Sequence[Any], wished: Wi
                 outcomes.append(outcome)
                 advance(outcome)
     seconds = time.monotonic() - started
-    write(wished.json, lambda: dumps(document(["attnoracle", *context.obj], environment(), outcomes, seconds)))
     invariant = [one.name for case, one in pairs if Call(case, one, wished.device).invariant]
+    write(
+        wished.json, lambda: dumps(document(["attnoracle", *context.obj], environment(), outcomes, seconds, invariant))
+    )
     report(screen, outcomes, unsupported, seconds, invariant=invariant, quiet=wished.quiet)
     return exit_code(outcomes)

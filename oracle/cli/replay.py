@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 class Operators(StrEnum):
     reference = "reference"
     triton = "triton"
+    flashinfer = "flashinfer"
 
 
 Incident = Annotated[str | None, typer.Argument(metavar="INCIDENT", help="Like pr-52512.")]

@@ -85,7 +85,13 @@ def _entries(fault: Fault, operator: str) -> Iterator[Hypothesis]:
 
         yield _entry(fault, fault.description, predict)
     elif sites and _shared(fault.operator, operator):
-        yield _entry(fault, fault.description, lambda **a: simulated(operator, **sites)(**a), operator=operator)
+        copied = operator == "sparse_mqa" and "inputs" in sites
+        yield _entry(
+            fault,
+            fault.description,
+            lambda **a: simulated(operator, **sites)(**(near(a) if copied else a)),
+            operator=operator,
+        )
     elif fault.operator == "indexer_scores" and operator == "paged_indexer_scores" and set(sites) <= _SCORING:
         changed: dict[str, Any] = dict(sites)
         inner = replace(INDEXER_SITES, **changed)

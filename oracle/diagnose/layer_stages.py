@@ -23,6 +23,7 @@ from ...reference.routing import Deployment, Rules
 from ..faults.simulated import SIMULATED
 from ..judge.formats import format_of
 from ..layer.contract import LayerUnderTest
+from ..layer.faults import Alter
 from ..layer.rig import REFERENCE_OPERATORS, Rig, RigSizes
 from ..operators import operator
 from .hypothesis import Stage
@@ -130,29 +131,41 @@ def localise(
     operators: Operators = REFERENCE_OPERATORS,
     make: MakeLayer = SparseMLALayer,
     contracts: Mapping[str, Contract] | None = None,
+    alter: Callable[[], Alter] | None = None,
 ) -> LayerDiagnosis:
     """Run ``steps``, each a list of (request, new tokens), through both layers and compare stage by stage.
 
     ``contracts``: what each operator under test declares; those of the simulated kernels where it says nothing.
+    ``alter`` makes what stands for a faulty metadata builder of the layer under test.
     """
     right = _Tape(REFERENCE_OPERATORS)
     expected = _outputs(Rig(rules, deployment, sizes, operators=right.operators), steps)
     tested = _Tape(operators, right.calls)
     marks: list[int] = []
-    observed = _outputs(Rig(rules, deployment, sizes, operators=tested.operators, make=make), steps, tested, marks)
+    rig = Rig(rules, deployment, sizes, operators=tested.operators, make=make)
+    observed = _outputs(rig, steps, tested, marks, alter)
     declared = {name: (contracts or {}).get(name, SIMULATED) for name in operators}
     breaches = _compared(right.calls, tested.calls, marks, declared, deployment.qk_rope_head_dim)
     if not breaches:
         breaches = _output_breaches(expected, observed)
-    exchange = _exchange(rules, deployment, sizes, steps, operators, make, breaches, expected) if breaches else None
+    exchange = None
+    if breaches:
+        exchange = _exchange(rules, deployment, sizes, steps, operators, make, breaches, expected, alter)
     return LayerDiagnosis(tuple(breaches), exchange)
 
 
-def _outputs(rig: Rig, steps: Steps, tape: _Tape | None = None, marks: list[int] | None = None) -> list[Tensor]:
+def _outputs(
+    rig: Rig,
+    steps: Steps,
+    tape: _Tape | None = None,
+    marks: list[int] | None = None,
+    alter: Callable[[], Alter] | None = None,
+) -> list[Tensor]:
     """Outputs of all layers and steps; ``marks`` gets how many calls there were after each step."""
     found: list[Tensor] = []
+    told = alter() if alter is not None else lambda metadata: metadata
     for step in steps:
-        found += list(rig.step(step).outputs)
+        found += list(rig.step(step, alter=told).outputs)
         if tape is not None and marks is not None:
             marks.append(len(tape.calls))
     return found
@@ -198,14 +211,29 @@ def _arguments(right: Call, call: Call, step: int, rope: int) -> list[Breach]:
         if not isinstance(got, Tensor) or got.shape != expected.shape:
             shape = list(got.shape) if isinstance(got, Tensor) else got
             what = f"{name} is {shape}, expected {list(expected.shape)}"
-            found.append(Breach(_stage(call.name, name, None), step, f"{call.name}.{name}", what))
+            same_width = isinstance(got, Tensor) and got.shape[1:] == expected.shape[1:]
+            stage: Stage = "gather" if name in ("k", "v", "kv") and same_width else _stage(call.name, name, None)
+            found.append(Breach(stage, step, f"{call.name}.{name}", what))
             continue
         bad = _apart(got, expected)
         if bool(bad.any()):
             stage = _stage(call.name, name, bad if name in ("q", "k", "kv") and rope else None, rope)
+            if name in ("k", "kv", "v") and _from_elsewhere(got, expected, bad):
+                stage = "gather"
             what = f"{name} differs from the reference's at {int(bad.sum()):,} of {bad.numel():,} elements"
             found.append(Breach(stage, step, f"{call.name}.{name}", what))
     return found
+
+
+def _from_elsewhere(got: Tensor, expected: Tensor, bad: Tensor) -> bool:
+    """Whether wrong rows hold other rows, or some nothing: made rightly, and kept or looked for in another place."""
+    mine, right = (torch.nan_to_num(x.double(), nan=-(2.0**60)).flatten(1).cpu() for x in (got, expected))
+    if mine.shape[1] < 2:
+        return False
+    known = {row.numpy().tobytes() for row in right}
+    moved = [row.numpy().tobytes() in known for row in mine[bad.flatten(1).any(1).cpu()]]
+    empty = [bool((row == row[0]).all()) for row in mine[bad.flatten(1).any(1).cpu()]]
+    return any(moved) and all(a or b for a, b in zip(moved, empty, strict=True))
 
 
 def _stage(name: str, argument: str, bad: Tensor | None, rope: int = 0) -> Stage:
@@ -245,12 +273,13 @@ def _exchange(
     make: MakeLayer,
     breaches: Sequence[Breach],
     expected: Sequence[Tensor],
+    alter: Callable[[], Alter] | None,
 ) -> Exchange | None:
-    """The first stage exchanged alone, both ways: an operator, or what a layer class does in its own way."""
+    """The first stage exchanged alone, both ways: an operator, what a layer class does in its own way, or a builder."""
 
-    def error(given: Operators, layer: MakeLayer) -> float:
+    def error(given: Operators, layer: MakeLayer, told: Callable[[], Alter] | None = None) -> float:
         try:
-            found = _outputs(Rig(rules, deployment, sizes, operators=given, make=layer), steps)
+            found = _outputs(Rig(rules, deployment, sizes, operators=given, make=layer), steps, alter=told)
         except (RuntimeError, ValueError, IndexError):
             return float("inf")
         if any(a.shape != b.shape for a, b in zip(expected, found, strict=True)):
@@ -258,7 +287,9 @@ def _exchange(
         apart = (torch.nan_to_num(b - a, nan=float("inf")).abs() for a, b in zip(expected, found, strict=True))
         return max((float(x.max()) for x in apart if x.numel()), default=0.0)
 
-    whole, name = error(operators, make), breaches[0].where
+    whole, name = error(operators, make, alter), breaches[0].where
+    if alter is not None:
+        return Exchange(whole, error(operators, make), error(REFERENCE_OPERATORS, SparseMLALayer, alter))
     if name in operators:
         cured = error({**operators, name: REFERENCE_OPERATORS[name]}, make)
         return Exchange(whole, cured, error({**REFERENCE_OPERATORS, name: operators[name]}, SparseMLALayer))

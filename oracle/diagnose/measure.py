@@ -24,7 +24,9 @@ from ..check import check
 from ..errors import OracleError
 from ..faults import FAULTS, Fault
 from ..shrink import Trials, shrink
+from . import layer_measure
 from .dictionary import catalogue
+from .exact import LAYOUTS
 from .hypothesis import Hypothesis
 from .marks import marks
 from .observation import Raised, observe
@@ -183,14 +185,18 @@ def load_journal(folder: Path, kind: str) -> list[dict[str, Any]]:
     return list({entry["fault"]: entry for entry in map(json.loads, lines)}.values())
 
 
-def summary(trials: Iterable[Mapping[str, Any]], sizes: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+def summary(
+    trials: Iterable[Mapping[str, Any]], sizes: Iterable[Mapping[str, Any]], layer: Iterable[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """The figures: in all, and by where the faults are planted."""
     trials, sizes = list(trials), list(sizes)
     places = ("simulated", "reference-pipeline", "triton")
     small = [size for size in sizes if size["tokens"] <= 4 and size["heads"] <= 2]
     return {
         "diagnosis": {"all": _shares(trials)}
-        | {place: _shares([t for t in trials if t["planted_in"] == place]) for place in places},
+        | {place: _shares([t for t in trials if t["planted_in"] == place]) for place in places}
+        | {"layouts": _shares([t for t in trials if t["case"].partition(":")[0] in LAYOUTS])},
+        "layer": layer_measure.summary(layer),
         "shrinking": {
             "faults": len(sizes),
             "at_most_4_tokens_2_heads": len(small),
@@ -222,14 +228,19 @@ def _shares(trials: list[Mapping[str, Any]]) -> dict[str, Any]:
     }
 
 
-def text(trials: list[dict[str, Any]], sizes: list[dict[str, Any]], environment: Mapping[str, Any]) -> str:
+def text(
+    diagnosis: list[dict[str, Any]],
+    shrinking: list[dict[str, Any]],
+    layer: list[dict[str, Any]],
+    environment: Mapping[str, Any],
+) -> str:
     """The committed file: the figures, and a line for every fault."""
     facts = {name: environment[name] for name in ("attnoracle", "git", "date", "python", "torch", "triton", "cpus")}
     order = {fault.name: place for place, fault in enumerate(FAULTS)}
     parts = [f'  "schema": {json.dumps(SCHEMA)}', f'  "environment": {json.dumps(facts)}']
     parts.append(f'  "catalogue": {len(plan())}')
-    parts.append(f'  "summary": {json.dumps(summary(trials, sizes), indent=2)}'.replace("\n", "\n  "))
-    for name, entries in (("faults", trials), ("shrunk", sizes)):
+    parts.append(f'  "summary": {json.dumps(summary(diagnosis, shrinking, layer), indent=2)}'.replace("\n", "\n  "))
+    for name, entries in (("faults", diagnosis), ("shrunk", shrinking), ("layer", layer)):
         rows = sorted(entries, key=lambda entry: order.get(entry["fault"], len(order)))
         lines = ",\n".join(f"    {json.dumps(row)}" for row in rows)
         parts.append(f'  "{name}": [\n{lines}\n  ]')

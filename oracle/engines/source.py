@@ -149,7 +149,8 @@ class Sources:
 
     def lacks(self, what: str, file: str) -> Unsupported:
         return Unsupported(
-            f"{self.engine.name} {self.engine.version}: found no {what} in {file}; the adapter is for 0.33"
+            f"{self.engine.name} {self.engine.version}: found no {what} in {file}; "
+            "docs/engines.md names the releases that are known"
         )
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -10,6 +13,9 @@ from multiprocessing import get_context
 from typing import Any, Protocol
 
 from ..guests import known
+
+#: Seconds between two looks whether the process that started this one lives.
+_LOOK = 2.0
 
 
 class Aside(Protocol):
@@ -31,7 +37,10 @@ class LocalAside:
         for _ in range(2):
             if self._executor is None:
                 self._executor = ProcessPoolExecutor(
-                    max_workers=1, mp_context=get_context("spawn"), initializer=_begin, initargs=(known.snapshot(),)
+                    max_workers=1,
+                    mp_context=get_context("spawn"),
+                    initializer=_begin,
+                    initargs=(known.snapshot(), os.getpid()),
                 )
             try:
                 return self._executor.submit(function, *arguments)
@@ -51,12 +60,20 @@ class LocalAside:
         self._executor = None
 
 
-def _begin(guests: known.Guests) -> None:
-    import os
-
+def _begin(guests: known.Guests, parent: int) -> None:
     import torch
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    if hasattr(os, "nice"):
+        os.nice(10)  # the search goes first
     os.dup2(2, 1)  # what a kernel prints must not get into a report on stdout
     torch.set_num_threads(1)
     known.adopt(guests)
+
+
+def _end_with(parent: int) -> None:
+    """End this process when the one that started it is gone: the executor's own would wait for it for ever."""
+    while os.getppid() == parent:
+        time.sleep(_LOOK)
+    os._exit(1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -52,8 +52,11 @@ class Declared:
     operator: str | None = None
 
 
-def read(path: str) -> Declared:
-    """The contract in a file. Raises BadInput with the field, what was expected and what came."""
+def read(path: str, base: Contract | None = None) -> Declared:
+    """The contract in a file; what it leaves out is as in ``base``, or has the field's default.
+
+    Raises BadInput with the field, what was expected and what came.
+    """
     try:
         with Path(path).open("rb") as file:
             table = tomllib.load(file)
@@ -68,11 +71,11 @@ def read(path: str) -> Declared:
     if operator is not None and operator not in OPTIONS:
         raise unknown(f"operator in {path}", str(operator), OPTIONS)
     limits = _limits(path, _table(path, table, "supports"), operator)
-    return Declared(parse(path, _table(path, table, "contract")), limits, operator)
+    return Declared(parse(path, _table(path, table, "contract"), base), limits, operator)
 
 
-def parse(path: str, table: Mapping[str, Any]) -> Contract:
-    """The contract that a table of fields states; a field that is not there has its default."""
+def parse(path: str, table: Mapping[str, Any], base: Contract | None = None) -> Contract:
+    """The contract that a table of fields states; a field that is not there is as in ``base``, or has its default."""
     hints = get_type_hints(Contract)
     values: dict[str, Any] = {}
     for key, value in table.items():
@@ -80,7 +83,7 @@ def parse(path: str, table: Mapping[str, Any]) -> Contract:
             raise unknown(f"contract field in {path}", key, hints)
         values[key] = _value(path, key, value, hints[key])
     try:
-        return Contract(**values)
+        return replace(base or Contract(), **values)
     except ValueError as error:
         raise BadInput(f"{path}: {error}") from None
 

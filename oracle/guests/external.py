@@ -83,7 +83,8 @@ def external(target: str, operator: str, *, contract: str = "", adapter: str = "
     known = [one.name for one in OPERATORS]
     if operator not in known:
         raise unknown("operator", operator, known)
-    declared = contract_file.read(contract) if contract else contract_file.Declared(default_contract(operator))
+    base = default_contract(operator)
+    declared = contract_file.read(contract, base) if contract else contract_file.Declared(base)
     if declared.operator not in (None, operator):
         raise BadInput(f"--contract {contract}: is for {declared.operator}, and the operator is {operator}")
     made = External(

@@ -46,7 +46,7 @@ def selection_valid(evidence: Evidence) -> Iterator[Violation]:
     _, positions = evidence.owners()
     for read in evidence.events(BufferRead):
         seen = positions[slice(*read.tokens)].to(read.indices.device) + 1
-        indices, topk = read.indices, read.indices.shape[1]
+        indices, topk = _held(read.indices), read.indices.shape[1]
         fresh = (read.stamps == STAMPS.index("topk")).to(indices.device)
         valid = (indices >= 0).sum(1)
         wanted = seen.clamp_max(topk)
@@ -62,11 +62,23 @@ def selection_valid(evidence: Evidence) -> Iterator[Violation]:
             rows = (broken & fresh).nonzero().flatten()
             if len(rows):
                 row = int(rows[0])
-                did = f"row {row + read.tokens[0]} of length {int(seen[row])} holds {_spell(indices[row])}"
+                did = f"row {row + read.tokens[0]} of length {int(seen[row])} holds {_spell(read.indices[row])}"
                 yield evidence.violation(rule, said, did, rows.cpu() + read.tokens[0])
 
 
+def _held(indices: Tensor) -> Tensor:
+    """Without the columns behind the last in which a row holds anything; the first stays."""
+    held = (indices != -1).any(0).nonzero().flatten()
+    return indices[:, : int(held[-1]) + 1 if len(held) else 1]
+
+
 def _repeats(indices: Tensor) -> Tensor:
+    """bool [s]: some position of a row stands twice; positions are marked, or sorted where they reach far."""
+    width = int(indices.max()) + 1 if indices.numel() else 0
+    if width <= 4 * indices.shape[1]:
+        marked = torch.zeros(len(indices), width + 1, dtype=torch.bool, device=indices.device)
+        marked.scatter_(1, torch.where(indices >= 0, indices, width).long(), True)
+        return marked[:, :width].sum(1) != (indices >= 0).sum(1)
     ordered = indices.sort(1).values
     return ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
 
@@ -99,9 +111,14 @@ def _selected_rows(
 ) -> Iterator[Violation]:
     """Rows [s, k] of a sparse reader: the query's own request, its past, and the position that was selected."""
     device, rows = read.slots.device, slice(*read.tokens)
-    used = read.slots >= 0
-    foreign = used & (read.requests != owner[rows].to(device)[:, None])
-    future = used & ~foreign & (read.positions > positions[rows].to(device)[:, None])
+    named = read.slots >= 0 if selected is None else (read.slots >= 0) | (selected >= 0)
+    columns = named.any(0).nonzero().flatten()
+    width = int(columns[-1]) + 1 if len(columns) else 0  # nobody reads behind it
+    slots, requests, places = (x[:, :width] for x in (read.slots, read.requests, read.positions))
+    past = positions[rows].to(device)[:, None]
+    used = slots >= 0
+    foreign = used & (requests != owner[rows].to(device)[:, None])
+    future = used & ~foreign & (places > past)
     checks = [
         (
             "foreign-row",
@@ -112,8 +129,9 @@ def _selected_rows(
         ("causal", future, "a query reads its own past", "it reads rows of later tokens"),
     ]
     if selected is not None:
-        fresh = (selected >= 0) & (selected <= positions[rows].to(device)[:, None])
-        other = fresh & ~foreign & (~used | (read.positions != selected))
+        selected = selected[:, :width]
+        fresh = (selected >= 0) & (selected <= past)
+        other = fresh & ~foreign & (~used | (places != selected))
         checks.append(("index-space", other, "the row of the selected position is read", "it reads another row"))
     for rule, broken, said, did in checks:
         bad = broken.any(1).nonzero().flatten().cpu()

@@ -40,8 +40,8 @@ class Claim:
         equal = (got == want) | (torch.isnan(got) & torch.isnan(want))
         if self.allowed is None:
             return 0.0 if bool(equal.all()) else float("inf")
-        distance = torch.where(equal, 0.0, (got - want).abs())
-        ratio = torch.where(distance > 0, distance / self.allowed, 0.0)
+        # NaN where a number belongs has no distance: its ratio is NaN, and counts as infinite.
+        ratio = torch.where(equal, 0.0, (got - want).abs() / self.allowed)
         return float(torch.nan_to_num(ratio, nan=float("inf"), posinf=float("inf")).max())
 
     def told(self) -> str:

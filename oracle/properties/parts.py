@@ -54,6 +54,11 @@ def empty_part(call: Call) -> Iterator[Claim]:
     if call.contract.empty_side != "ignored":
         raise DoesNotApply("it promises nothing for a side whose LSE is -inf")
     a, _ = call.plain()
+    lse, out = torch.full_like(a["lse_a"], -torch.inf), torch.full_like(a["out_a"], torch.nan)
+    none = call.answer({"out_a": out, "lse_a": lse, "out_b": out, "lse_b": lse})
+    yield near("out of two empty sides", none.out, torch.zeros_like(none.out), 0.0)
+    assert none.lse is not None
+    yield near("lse of two empty sides", none.lse, lse.double(), 0.0)
     for full, void in (("a", "b"), ("b", "a")):
         side, out = a[f"lse_{full}"], a[f"out_{full}"]
         there = torch.isfinite(side) & torch.isfinite(out).all(-1)

@@ -37,15 +37,21 @@ def _set(answer: Answer) -> Tensor:
 
 
 def monotone_scores(call: Call) -> Iterator[Claim]:
-    """A selection is the same for 2x, x + c and x^3, whatever lies below the k-th, and follows the keys' order;
-    that of fewer slots lies within that of more."""
+    """A selection is the same for 2x, x + c and x^3, whatever lies below the k-th, and follows the keys' order; that of
+    fewer slots lies within that of more.
+
+    x + 4096 leaves differences to the last bits of a score. A key that is lifted to +inf or NaN is selected; a window
+    of no more than k keys is selected whole; among equal scores any k keys are, but k of them.
+    """
     a, answer = distinct(call)
     scores = a["scores"]
     chosen = _set(answer)
-    for what, other in (("2x", scores * 2), ("x + 7", scores + 7), ("x^3", scores**3)):
+    for what, other in (("2x", scores * 2), ("x + 7", scores + 7), ("x + 4096", scores + 4096), ("x^3", scores**3)):
         yield same(f"selection by {what}", _set(call.answer({**a, "scores": other})), chosen)
     yield from _below(call, a, answer)
     yield from _turned(call, a, answer)
+    yield from _whole(call, a)
+    yield from _lifted(call, a, answer)
     k = a["k"]
     if k > 1:
         call.require(topk=k // 2)
@@ -72,6 +78,37 @@ def _below(call: Call, a: dict[str, Any], answer: Answer) -> Iterator[Claim]:
     ke = torch.where(to_end, a["ke"] + more.shape[1] - scores.shape[1], a["ke"])
     grown = call.answer({**a, "scores": more, "ke": ke})
     yield same("selection with low keys added", _set(grown)[long], _set(answer)[long])
+
+
+def _whole(call: Call, a: dict[str, Any]) -> Iterator[Claim]:
+    """Equal scores: as many distinct positions as there can be, all of a short window in order."""
+    k, width = a["k"], _width(a).long()
+    chosen = call.answer({**a, "scores": torch.ones_like(a["scores"])}).raw[0].long()
+    slots = torch.arange(k, device=chosen.device)
+    due = slots < width.clamp_max(k)[:, None]
+    short = width <= k
+    whole = torch.where(due, slots, -1)
+    yield same("a window of at most k keys", chosen[short], whole[short])
+    ordered = chosen[~short].sort(1).values
+    inside = (ordered >= 0) & (ordered < width[~short, None])
+    yield same("positions within the window, among equals", inside, torch.ones_like(inside))
+    apart = ordered[:, 1:] != ordered[:, :-1]
+    yield same("distinct positions among equals", apart, torch.ones_like(apart))
+
+
+def _lifted(call: Call, a: dict[str, Any], answer: Answer) -> Iterator[Claim]:
+    """The lowest key of a long window is lifted above all others."""
+    scores, width = a["scores"].clone(), _width(a).long()
+    columns = torch.arange(scores.shape[1], device=scores.device)
+    inside = (columns >= a["ks"].long()[:, None]) & (columns < a["ke"].long()[:, None])
+    lowest = torch.where(inside, scores, torch.inf).argmin(1)
+    long = (width > a["k"]) & (a["k"] > 0)
+    for what, value in (("+inf", torch.inf), ("NaN", torch.nan)):
+        lifted = scores.clone()
+        lifted[torch.arange(len(scores)), lowest] = value
+        chosen = call.answer({**a, "scores": lifted}).raw[0].long()
+        there = (chosen == (lowest - a["ks"].long())[:, None]).any(1)
+        yield same(f"the key lifted to {what}", there[long], torch.ones_like(there[long]))
 
 
 def _turned(call: Call, a: dict[str, Any], answer: Answer) -> Iterator[Claim]:

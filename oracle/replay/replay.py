@@ -23,7 +23,7 @@ from .incident import Companion, Incident, Variant
 from .operators import Injected, reference_operators
 from .outcome import Detector, Seen, classification, executed, minus_one_share, skipped
 from .prompts import prompt
-from .retrieval import DIMS, RetrievalRig, sizes
+from .retrieval import RetrievalRig, sizes
 from .scene import TOKENS, Played, Scene, play, precede
 
 #: The variant whose layers give the truth.
@@ -127,7 +127,12 @@ class Replay:
         return rig
 
     def _rig(self, variant: Variant, operators: Injected, device: str) -> RetrievalRig:
-        facts = {**self.incident.deployment, **DIMS, "wrapper": variant.wrapper, "force_mqa": variant.force_mqa}
+        facts = {
+            **self.incident.deployment,
+            **self.operators.dims,
+            "wrapper": variant.wrapper,
+            "force_mqa": variant.force_mqa,
+        }
 
         return RetrievalRig(
             self.rules(variant),

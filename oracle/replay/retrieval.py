@@ -13,7 +13,7 @@ stays unreadable for the decode steps that follow, whatever they do right.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,8 +30,11 @@ WORD_BITS, POSITION_BITS = 8, 16
 KINDS: tuple[LayerKind, ...] = ("full", "shared", "full")
 SCALE = 32.0
 LARGEST_SCORE = SCALE * 16
+Dims = Mapping[str, int]
 #: Dims of one head: scores on 16 dims of the latent, values on the other 8.
-DIMS = {"kv_lora_rank": WORD_BITS + POSITION_BITS, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 8}
+DIMS: Dims = {"kv_lora_rank": WORD_BITS + POSITION_BITS, "qk_nope_head_dim": 16, "qk_rope_head_dim": 8, "v_head_dim": 8}
+#: The same in the dims of DeepSeek-V3.2, for kernels that know no others: what is wider holds zeros.
+WIDE: Dims = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "v_head_dim": 128}
 #: e4m3 codes hold a code times 64, and this times that is the code again.
 K_SCALE = 2.0**-6
 
@@ -69,12 +72,11 @@ class RetrievalRig(Rig):
         """Words of each request: its prompt and what was said since."""
 
     def parts(self, place: int, kind: LayerKind, operators: Operators) -> Parts:
-        dims = self.deployment
-        one = torch.eye(dims.kv_lora_rank, dtype=self.sizes.dtype, device=self.sizes.device)
-        latent = one.expand(dims.local_heads, -1, -1)
-        value = dims.v_head_dim
         parts = super().parts(place, kind, operators)
-        return replace(parts, w_uv=latent[:, :value], w_uk=latent[:, value:], scale=SCALE)
+        w_uv, w_uk = torch.zeros_like(parts.w_uv), torch.zeros_like(parts.w_uk)
+        w_uv[:, :, :WORD_BITS].diagonal(dim1=1, dim2=2)[:, :WORD_BITS] = 1
+        w_uk[:, :, WORD_BITS : WORD_BITS + POSITION_BITS].diagonal(dim1=1, dim2=2)[:, :POSITION_BITS] = 1
+        return replace(parts, w_uv=w_uv, w_uk=w_uk, scale=SCALE)
 
     def inputs(self, step: StepBatch, place: int, outputs: Sequence[Tensor] = ()) -> LayerInputs:
         words = [
@@ -105,12 +107,14 @@ class RetrievalRig(Rig):
     def _layer_inputs(self, query: Tensor, key: Tensor, value: Tensor, *, full: bool) -> LayerInputs:
         dims, tokens = self.deployment, len(query)
         rotated = query.new_zeros(tokens, dims.qk_rope_head_dim)
+        unused = query.new_zeros(tokens, dims.qk_nope_head_dim - POSITION_BITS)
+        spare = query.new_zeros(tokens, dims.kv_lora_rank - WORD_BITS - POSITION_BITS)
         index: dict[str, Any] = {}
         if full:
             weights = torch.ones(tokens, 1, device=query.device)
             index = {"index_q": query[:, None], "index_k": key, "index_weights": weights}
-        q = torch.cat((query, rotated), -1)[:, None].expand(-1, dims.local_heads, -1).contiguous()
-        return LayerInputs(q=q, kv_c=torch.cat((value, key), -1), k_pe=rotated, **index)
+        q = torch.cat((query, unused, rotated), -1)[:, None].expand(-1, dims.local_heads, -1).contiguous()
+        return LayerInputs(q=q, kv_c=torch.cat((value, key, spare), -1), k_pe=rotated, **index)
 
     def _code(self, numbers: Tensor, bits: int) -> Tensor:
         """Plus and minus one for the bits of each number; -1 is all ones, a position that no token has."""
@@ -119,5 +123,5 @@ class RetrievalRig(Rig):
 
 
 def _said(out: Tensor) -> Tensor:
-    """All heads look for the same: the mean [s, v] over heads of an output [s, h, v]."""
-    return out.mean(1)
+    """All heads look for the same: the mean [s, 8] over heads of what an output [s, h, v] says."""
+    return out[..., :WORD_BITS].mean(1)

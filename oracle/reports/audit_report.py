@@ -30,7 +30,7 @@ def document(command: Sequence[str], environment: dict[str, Any], audit: Audit) 
         command,
         environment,
         audit.summary(),
-        faults=[fault_record(trial) for trial in audit.trials],
+        faults=[*(fault_record(trial) for trial in audit.trials), *(one.record() for one in audit.played)],
         good=[good_record(audit, name) for name in dict.fromkeys(run.name for run in audit.runs)],
     )
 
@@ -85,6 +85,10 @@ def report(console: Console, audit: Audit) -> None:
         source = f" {trial.fault.source}" if trial.fault.source else ""
         found = f"{line(trial.fault.description)}{source} Tried {plural(trial.outcome.cases, 'case')}."
         console.print(Padding(Text(found), (0, 0, 0, 2), expand=False))
+    for one in audit.played:
+        if not one.killed:
+            told = Text.assemble("\n", ("SURVIVED", "bold red"), f"  {one.name}  ({one.planted_in})  {one.where}")
+            console.print(told)
     for run in audit.rejections:
         console.print(Text.assemble("\n", ("FALSE ALARM", "bold red"), f"  {run.name}: {line(run.reason)}"))
         console.print(f"  {run.case}", soft_wrap=True)
@@ -135,6 +139,8 @@ def _closing(summary: dict[str, Any]) -> Text:
     ran = summary["faults"] - summary["not_run"]
     if ran:
         text.append(f"{summary['killed']} of {plural(ran, 'fault')} killed")
+    for kind, counts in summary.get("state_faults", {}).items():
+        text.append(f"{', ' if ran else ''}{counts['killed']} of {counts['faults']} planted in a {kind}")
     if summary["good_runs"]:
         bound = f"chance below {summary['false_alarm_upper_bound']:.2g} at {summary['confidence']:.0%}"
         runs, alarms = plural(summary["good_runs"], "good run"), plural(summary["false_alarms"], "false alarm")

@@ -45,7 +45,7 @@ def view(night: Night, budget: Budget) -> Group:
     seen = Table.grid(padding=(0, 2, 0, 0))
     counts = {group: sum(len(groups[group]) for groups in night.guide.seen.values()) for group in GROUPS}
     seen.add_row("seen", Text("  ".join(f"{group} {count:,}" for group, count in counts.items() if count), "dim"))
-    calls = [call for call in night.guide.closest() if call.measure == "ratio"][:_SHOWN]
+    calls = [call for call in night.guide.nearest() if call.measure == "ratio"][:_SHOWN]
     for call in calls:
         seen.add_row(
             "close", Text(f"{call.value:.3g}  {line(call.implementation)}  {call.case.id}", "dim", no_wrap=True)

@@ -172,7 +172,7 @@ def report(console: Console, night: Night, findings: Sequence[Told], told: dict[
     """Coverage, closest calls, findings, and one line last."""
     if night.guide.seen:
         console.print(table(night))
-    _print_closest(console, night.guide.closest())
+    _print_closest(console, night.guide.nearest())
     for one in findings:
         _print_finding(console, one, night)
     console.print(_closing(night, findings, told))
@@ -186,7 +186,7 @@ def table(night: Night) -> Table:
     for heading in ("cases", "found", "worst", *_COLUMNS):
         grid.add_column(heading, justify="right", no_wrap=True)
     results, pairs = night.corpus.results, dict(night.corpus.planned())
-    worst = {call.implementation: call.value for call in reversed(night.guide.closest()) if call.measure == "ratio"}
+    worst = {call.implementation: call.value for call in night.guide.nearest() if call.measure == "ratio"}
     for name in sorted({pairs[place][1] for place in results}):
         count = sum(pairs[place][1] == name for place in results)
         found = sum(finding.implementation == name for finding in night.findings)
@@ -236,16 +236,14 @@ def _print_finding(console: Console, one: Told, night: Night) -> None:
 
 
 def _closing(night: Night, findings: Sequence[Told], told: dict[str, Any]) -> Text:
-    text = Text(
-        f"\n{plural(night.cases, 'case')} in {duration(night.seconds)} ({told['cases_per_second']:.3g} a second): "
-    )
+    text = Text(f"\n{plural(night.cases, 'case')} in {duration(night.seconds)}, {told['cases_per_second']:.2g}/s: ")
     count = sum(one.counts for one in findings)
-    text.append(f"{plural(count, 'finding')}", "bold red" if count else "green")
+    text.append(plural(count, "finding"), "bold red" if count else "green")
     if told["known"]:
         text.append(f", {told['known']} known", "yellow")
     corpus = told["corpus"]
-    text.append(f"; {told['classes']:,} classes seen; the corpus holds {plural(corpus['cases'], 'case')}")
-    text.append(f" of {plural(corpus['nights'], 'night')}" if corpus["nights"] > 1 else "")
+    text.append(f"; {told['classes']:,} classes; corpus: {plural(corpus['cases'], 'case')}")
+    text.append(f", {plural(corpus['nights'], 'night')}" if corpus["nights"] > 1 else "")
     if not (night.counts["PASS"] + night.counts["FAIL"]) and not count:
         text.append("; nothing could be judged", "yellow")
     return text

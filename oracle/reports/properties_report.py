@@ -31,20 +31,40 @@ def exit_code(outcomes: Sequence[Outcome]) -> int:
     return 1 if counts["failed"] else 0 if counts["held"] else 2
 
 
-def summary(outcomes: Sequence[Outcome], seconds: float) -> dict[str, Any]:
+def verdict_lines(outcomes: Sequence[Outcome], invariant: Sequence[str]) -> dict[str, str]:
+    """What is asked of a kernel by name, each in a line: how many implementations keep it, and how strictly."""
+    lines = {}
+    for label in NAMED:
+        seen: Counter[str] = Counter()
+        for name in dict.fromkeys(one.implementation for one in outcomes):
+            own = [one for one in outcomes if one.implementation == name and one.name == label]
+            status = _worst(own, own[0].number)
+            if status == "held" and label == "batch-invariance":
+                status = "bitwise, as declared" if name in invariant else "within budget, nothing declared"
+            seen[{"failed": "FAILED"}.get(status, status)] += 1
+        lines[label] = "; ".join(f"{count} {status}" for status, count in seen.items())
+    return lines
+
+
+def summary(outcomes: Sequence[Outcome], seconds: float, invariant: Sequence[str] = ()) -> dict[str, Any]:
     counts = Counter(one.status for one in outcomes)
     return {
         "implementations": len({one.implementation for one in outcomes}),
         "held": counts["held"],
         "failed": counts["failed"],
         "not_applicable": counts["not applicable"],
+        "lines": verdict_lines(outcomes, invariant),
         "seconds": round(seconds, 1),
         "exit_code": exit_code(outcomes),
     }
 
 
 def document(
-    command: Sequence[str], environment: dict[str, Any], outcomes: Sequence[Outcome], seconds: float
+    command: Sequence[str],
+    environment: dict[str, Any],
+    outcomes: Sequence[Outcome],
+    seconds: float,
+    invariant: Sequence[str] = (),
 ) -> dict[str, Any]:
     """``attnoracle.properties``, version 1: an entry for every property, implementation and case."""
     statements = {one.number: one.statement for one in PROPERTIES}
@@ -62,7 +82,9 @@ def document(
         }
         for one in outcomes
     ]
-    return json_report.document("properties", command, environment, summary(outcomes, seconds), properties=records)
+    return json_report.document(
+        "properties", command, environment, summary(outcomes, seconds, invariant), properties=records
+    )
 
 
 def report(
@@ -80,6 +102,10 @@ def report(
     for one in outcomes:
         if one.status == "failed":
             _print_failure(console, one)
+    if outcomes:
+        console.print()
+        for label, told in verdict_lines(outcomes, invariant).items():
+            console.print(Text(f"{label + ':':<18}{told}", "red" if "FAILED" in told else ""))
     if unsupported and not quiet:
         console.print()
         for name, reason in unsupported:

@@ -44,10 +44,9 @@ class PagedCache:
 
     def note_read(self, slots: Tensor, tokens: Range, reader: str, trace: Trace) -> None:
         """Record which rows a reader saw and whose they were."""
-        valid = (slots >= 0) & (slots < len(self.owners))
-        rows = torch.where(valid, slots, 0).long()
-        owners = torch.where(valid, self.owners[rows], -1)
-        positions = torch.where(valid, self.positions[rows], -1)
+        rows = torch.where((slots >= 0) & (slots < len(self.owners)), slots, len(self.owners)).long()
+        nobody = torch.full_like(self.owners[:1], -1)
+        owners, positions = (torch.cat((known, nobody))[rows] for known in (self.owners, self.positions))
         trace.events.append(CacheRead(self.name, reader, tokens, slots.clone(), owners, positions))
 
 

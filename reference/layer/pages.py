@@ -7,11 +7,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from ..paging import place_of
-
-#: Pages that an int32 block table can name.
-PAGES = 2**31
-
 
 class Pages:
     """A pool of ``blocks`` pages of ``block_size`` rows, handed out lowest first."""
@@ -46,5 +41,12 @@ def to_slots(block_table: Tensor, requests: Tensor, positions: Tensor, block_siz
     ``requests`` counts rows of ``block_table`` [b, m] and broadcasts against ``positions``: [s] and [s], or [s, 1] and
     [s, k]. Source: vLLM 0.33.0 ``vllm/v1/attention/backends/mla/sparse_utils.py``.
     """
-    page, place = place_of(block_table, requests.long(), positions.long(), block_size, PAGES)
-    return torch.where(page >= 0, page * block_size + place, -1)
+    width = block_table.shape[1] * block_size
+    offsets = torch.arange(block_size, device=block_table.device)
+    table = block_table.long()[..., None]
+    rows = torch.where(table >= 0, table * block_size + offsets, -1).view(-1)  # of every position that is held
+    reached = (positions >= 0) & (positions < width)
+    if not len(rows):
+        return torch.full(reached.shape, -1, device=positions.device)
+    at = torch.where(reached, positions, 0) + requests.long() * width
+    return torch.where(reached, rows[at], -1)

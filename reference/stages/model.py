@@ -38,11 +38,13 @@ class Model:
     index_interleaved: bool = False
     hadamard: bool = False
     """Rotate indexer queries and keys by an orthonormal Hadamard matrix; it cancels in their products."""
+    draft: bool = False
+    """A layer of multi-token prediction, whose hidden states are made of two others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Weights:
-    """Linear weights are [out, in], as ``torch.nn.Linear`` stores them; the indexer's are None in a shared layer."""
+    """Linear weights are [out, in], as ``torch.nn.Linear`` stores them; None: the layer has no such part."""
 
     q_a: Tensor
     q_a_norm: Tensor
@@ -56,12 +58,16 @@ class Weights:
     index_norm: Tensor | None = None
     index_norm_bias: Tensor | None = None
     index_weights: Tensor | None = None
+    draft_embed_norm: Tensor | None = None
+    draft_hidden_norm: Tensor | None = None
+    draft_proj: Tensor | None = None
 
     def need(self, name: str) -> Tensor:
-        """A weight of the indexer. Raises ValueError in a layer without one."""
+        """A weight of the indexer or the draft. Raises ValueError in a layer without one."""
         value: Tensor | None = getattr(self, name)
         if value is None:
-            raise ValueError(f"weights.{name}: expected a tensor, got none: the layer has no indexer")
+            part = "draft input" if name.startswith("draft") else "indexer"
+            raise ValueError(f"weights.{name}: expected a tensor, got none: the layer has no {part}")
         return value
 
 
@@ -80,6 +86,9 @@ def shapes(m: Model) -> dict[str, tuple[int, ...]]:
         "index_norm": (m.index_dim,),
         "index_norm_bias": (m.index_dim,),
         "index_weights": (m.index_heads, m.hidden),
+        "draft_embed_norm": (m.hidden,),
+        "draft_hidden_norm": (m.hidden,),
+        "draft_proj": (m.hidden, 2 * m.hidden),
     }
 
 
@@ -94,6 +103,5 @@ def random_weights(m: Model, seed: int, dtype: torch.dtype = torch.float64) -> W
         value = torch.randn(shape, generator=generator, dtype=torch.float32)
         around = 0.0 if name.endswith("bias") else 1.0
         drawn[name] = (0.3 * value + around if "norm" in name else value / shape[-1] ** 0.5).to(dtype)
-    if not m.index_heads:
-        drawn = {name: value for name, value in drawn.items() if not name.startswith("index")}
-    return Weights(**drawn)
+    absent = (*(() if m.index_heads else ("index",)), *(() if m.draft else ("draft",)))
+    return Weights(**{name: value for name, value in drawn.items() if not name.startswith(absent)})

@@ -14,12 +14,14 @@ import os
 import re
 import subprocess
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
+SERVED = Path(__file__).with_name("served.py")
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMANDS = ("attnoracle", "python", "pytest")
@@ -42,12 +44,27 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
+@pytest.fixture(scope="session")
+def server(tmp_path_factory):
+    """A process that runs commands of attnoracle in forks of itself: none of them imports torch again."""
+    path = tmp_path_factory.mktemp("server") / "socket"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env.pop("TRITON_INTERPRET", None)
+    process = subprocess.Popen([sys.executable, SERVED, path], env=env)
+    while not path.exists():
+        assert process.poll() is None, "the server did not start"
+        time.sleep(0.05)
+    yield path
+    path.unlink()
+    process.wait(60.0)
+
+
 @pytest.fixture
-def shell(tmp_path, plugin_words):
+def shell(tmp_path, plugin_words, server):
     """Runs a block in the page's folder, where the three commands are those of this checkout and this Python."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, words in (("attnoracle", "-m attnoracle.oracle"), ("python", ""), ("pytest", "-m pytest")):
+    for name, words in (("attnoracle", f"-I -S '{SERVED}' '{server}'"), ("python", ""), ("pytest", "-m pytest")):
         options = ["", *plugin_words, "-p no:randomly"] if name == "pytest" else []
         (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}{" ".join(options)} "$@"\n')
         (bin_ / name).chmod(0o755)
@@ -74,7 +91,7 @@ def shell(tmp_path, plugin_words):
     return shell
 
 
-@pytest.mark.slow  # each command is a process that imports torch
+@pytest.mark.slow  # each command is a process
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_the_commands_of_a_page_run(page, shell):
     for block in blocks(page.read_text(encoding="utf-8")):

@@ -11,7 +11,7 @@ import pytest
 from attnoracle.oracle.environment import cpu_count
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.pool import Pool, cost, default_jobs, run
-from attnoracle.oracle.worker import _ending, _portable
+from attnoracle.oracle.worker import _ending, portable
 
 
 class Stubborn(Exception):
@@ -118,10 +118,10 @@ def test_an_exception_of_the_check_itself_is_raised_here(go, make_case):
 
 
 def test_an_exception_that_cannot_be_pickled_keeps_its_words():
-    told = _portable(Stubborn("one", "two"), "while checking")
+    told = portable(Stubborn("one", "two"), "while checking")
     assert type(told) is RuntimeError
     assert str(told) == "Stubborn: one\nwhile checking"
-    assert type(_portable(BadInput("words"), "")) is BadInput
+    assert type(portable(BadInput("words"), "")) is BadInput
 
 
 def test_workers_may_start_before_the_pairs_are_known(judge, make_case):

@@ -108,6 +108,10 @@ def test_one_file_makes_a_geometry_known_to_every_command(made_up, capsys, tmp_p
     assert main(["check", "--geometry", path, "--list"]) == 0
     assert ":made-up:" in capsys.readouterr().out
     assert main(["route", "1q65", "--geometry", path, "--tp", "1"]) == 0
+    timed = ["bench", "q5s9", "--operator", "dense_mha", "--implementation", "dense_mha/eager", "--device", "cpu"]
+    assert main([*timed, "--heads", "1", "--seconds", "0", "--geometry", path, "--json", str(out)]) == 0
+    (result,) = json.loads(out.read_text())["results"]
+    assert ":made-up:" in json.dumps(result)
 
 
 def test_the_report_keeps_to_80_columns(made_up, capsys, monkeypatch):

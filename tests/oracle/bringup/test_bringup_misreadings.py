@@ -60,6 +60,21 @@ PLANTS = (
     ("v-first", "attention", "w_uk, w_uv = kv_b.split((self.nope, self.v), 1)",
      "w_uv, w_uk = kv_b.split((self.v, self.nope), 1)", "kv-b-values-first"),
     ("heads-mixed", "output", "attended.flatten(1)", "attended.transpose(1, 2).flatten(1)", "output-heads-mixed"),
+    ("draft-order", "draft_input", "torch.cat((e, h), -1)", "torch.cat((h, e), -1)", "draft-hidden-first"),
+    ("draft-norms", "draft_input", 'rms_norm(embedded, self.w["enorm.weight"], self.eps)\n        '
+     'h = rms_norm(previous, self.w["hnorm.weight"]', 'rms_norm(embedded, self.w["hnorm.weight"], self.eps)\n        '
+     'h = rms_norm(previous, self.w["enorm.weight"]', "draft-norms-exchanged"),
+    ("draft-plain", "draft_input", 'h = rms_norm(previous, self.w["hnorm.weight"], self.eps)', "h = previous",
+     "draft-not-normalised"),
+    ("draft-token", "draft_input", "e = rms_norm(embedded,", "e = rms_norm(torch.cat((embedded[:1], embedded[:-1])),",
+     "draft-embedding-late"),
+    ("rank-runs", "rank_attention", "// interleave % ranks", "// -(-len(k) // ranks)", "rank-of-blocks"),
+    ("rank-single", "rank_attention", "// interleave % ranks", "% ranks", "rank-without-interleave"),
+    ("rank-lse", "rank_attention", "here.logsumexp(-1)", "here.logsumexp(-1) / math.log(2)", "rank-lse-in-base-2"),
+    ("merge-base", "merge_ranks", "lses.softmax(0)", "(lses * math.log(2)).softmax(0)", "ranks-in-base-2"),
+    ("merge-mean", "merge_ranks", "share = lses.softmax(0).nan_to_num(0.0)",
+     "share = torch.full_like(lses, 1 / len(lses))", "ranks-averaged"),
+    ("merge-empty", "merge_ranks", "lses.softmax(0)", "lses.nan_to_num(neginf=0.0).softmax(0)", "empty-rank-counts"),
     ("scales", "write_latent", "scale = torch.exp2(torch.ceil(torch.log2((tiles.abs().amax(-1) / E4M3_MAX)"
      ".clamp(min=1e-4))))", "scale = (tiles.abs().amax(-1) / E4M3_MAX).clamp(min=1e-4)", "fp32-scales"),
     ("row-order", "write_latent", "parts = (codes.view(torch.uint8), scale.view(torch.uint8)",

@@ -1,6 +1,7 @@
 """Campaigns without kernels: an engine in this process, a judge that looks at lengths, and causes made up."""
 
 from concurrent.futures import Future
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ from attnoracle.oracle.campaign.corpus import Corpus
 from attnoracle.oracle.campaign.guide import Guide, Mode
 from attnoracle.oracle.campaign.night import Budget, Night
 from attnoracle.oracle.campaign.space import Space, fitting_here
+from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.signature import signature
 from attnoracle.oracle.verdict import Finding, Verdict
 
@@ -44,7 +46,7 @@ class HereEngine:
 
 
 class HereAside:
-    """Finds out at once that a case is its own smallest."""
+    """Finds out at once that a failure needs no option."""
 
     def __init__(self):
         self.calls = []
@@ -53,15 +55,13 @@ class HereAside:
         case, name = arguments[:2]
         self.calls.append((case, name))
         answer = Future()
-        marks = signature(judged(_case(case), name)).as_list() or [["values", "out", ""]]
-        answer.set_result({"case": case, "signature": marks, "conclusion": "made up", "note": "", "files": {}})
+        smaller = replace(Case.parse(case), options=())
+        marks = signature(judged(smaller, name)).as_list()
+        answer.set_result({"case": smaller.id, "signature": marks, "conclusion": "made up", "note": "", "files": {}})
         return answer
 
-
-def _case(text):
-    from attnoracle.oracle.case import Case
-
-    return Case.parse(text)
+    def close(self):
+        """Nothing is at work."""
 
 
 @pytest.fixture
@@ -92,3 +92,9 @@ def go(tmp_path, space):
 def engine():
     """Makes an engine in this process: ``engine(judge=…, stop_after=…)``."""
     return HereEngine
+
+
+@pytest.fixture
+def aside():
+    """Makes what looks into failures at once."""
+    return HereAside

@@ -37,7 +37,7 @@ def test_the_committed_file_is_whole_and_its_figures_follow_from_its_lines():
     assert found["schema"] == SCHEMA
     names = {one.name for one in FAULTS}
     assert {trial["fault"] for trial in found["faults"]} <= names
-    assert found["summary"] == json.loads(json.dumps(summary(found["faults"], found["shrunk"])))
+    assert found["summary"] == json.loads(json.dumps(summary(found["faults"], found["shrunk"], found["layer"])))
     for entry in (*found["faults"], *found["shrunk"]):
         Case.parse(entry["case"])
 

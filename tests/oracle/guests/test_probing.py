@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
+from attnoracle.optimized.contract import Contract
 from attnoracle.oracle.confinement import Confinement
-from attnoracle.oracle.guests import known, probing
+from attnoracle.oracle.guests import known, probed, probing
 from attnoracle.oracle.guests.contract_file import read
-from attnoracle.oracle.guests.external import default_contract, external
+from attnoracle.oracle.guests.external import external
 
 ODD = '''
 import itertools
@@ -82,18 +82,38 @@ def test_a_probe_that_kills_its_process_leaves_the_others(home):
     assert any("SIGSEGV" in problem for problem in found.problems)
 
 
-SHIPPED = ["dense_mha/sdpa-math", "dense_mha/eager", "sparse_mqa/gather", "sparse_mqa/triton", "merge_lse/torch"]
+@pytest.mark.parametrize("name", ["dense_mha/eager", "sparse_mqa/gather", "merge_lse/torch"])
+def test_probing_says_of_a_shipped_implementation_what_the_file_says(here, home, name):
+    (committed,) = [one for one in probed.recorded()["implementations"] if one["name"] == name]
+    assert probed.measure(name) == committed
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_probing_never_contradicts_what_a_shipped_implementation_declares(here, home, name):
-    declared = next(one.contract for one in IMPLEMENTATIONS if one.name == name).as_dict()
-    found = probing.proposed(name, default_contract(name.partition("/")[0]), device="cpu")
-    assert len(found.settled) >= 2
-    for field in found.settled:
-        # A promise of nothing is contradicted by nothing; so is one of a precision by a finer one.
-        if declared[field] not in ("undefined", getattr(found.contract, field)):
-            pytest.fail(f"{field}: declares {declared[field]}, found {getattr(found.contract, field)}")
+def test_the_file_covers_every_implementation_that_runs_here_and_none_is_contradicted():
+    found = probed.recorded()["implementations"]
+    assert {one["name"] for one in found} >= set(probed.here())
+    assert [one["contradicts"] for one in found] == [[]] * len(found)
+    assert probed.block(probed.recorded()) in probed.PAGE.read_text()
+
+
+@pytest.mark.parametrize(
+    ("declares", "sees", "denied"),
+    [
+        ({"lse_base": "2"}, {"lse_base": "e"}, ["lse_base"]),
+        ({"probabilities": "fp32"}, {"probabilities": "bf16"}, ["probabilities"]),
+        ({"probabilities": "bf16"}, {"probabilities": "fp32"}, []),
+        ({"probabilities": None}, {"probabilities": "bf16"}, []),
+        ({"deterministic": False}, {"deterministic": True}, []),
+        ({"deterministic": True}, {"deterministic": False}, ["deterministic"]),
+        ({"invalid_index": "negative-ignored"}, {"invalid_index": "ignored"}, []),
+        ({"invalid_index": "ignored"}, {"invalid_index": "negative-ignored"}, ["invalid_index"]),
+        ({"empty_out": "undefined"}, {"empty_out": "nan"}, []),
+    ],
+    ids=str,
+)
+def test_what_contradicts_a_promise(declares, sees, denied):
+    notes = dict.fromkeys(sees, "probed")
+    found = probing.Proposal("sparse_mqa/x", Contract(**sees), notes, ("bf16",))
+    assert list(probing.contradictions(Contract(**declares), found)) == denied
 
 
 def test_a_kernel_is_held_to_the_proposal(attnoracle, here):

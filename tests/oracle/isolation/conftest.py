@@ -56,7 +56,7 @@ def _(answer, *inputs):
 
 @merge("swollen")
 def _(answer, *inputs):
-    hoard = [bytearray(b"x" * (8 << 20)) for _ in range(400)]
+    hoard = [bytearray(b"x" * (8 << 20)) for _ in range(180)]
     time.sleep(3)
     return answer()
 
@@ -101,7 +101,7 @@ def _(answer, out_a, *others):
 @merge("prints")
 def _(answer, *inputs):
     os.write(1, b"straight to the descriptor\\n")
-    for i in range(1_000_000 // 2):
+    for i in range(1_000_000 // 5):  # five calls are a verdict
         sys.stdout.write("a line of a million\\n")
     return answer()
 

@@ -3,11 +3,13 @@
 import os
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.errors import BadInput, Unsupported
+from attnoracle.oracle.pytest_plugin import pytest_generate_tests
 from attnoracle.oracle.testing import assert_matches_reference, cases
 from attnoracle.reference import merge_lse
 
@@ -70,21 +72,30 @@ def test_it_imports_nothing_of_ours_until_a_test_is_marked(tmp_path, pytest_in):
     assert told.returncode == 0, told.stdout
 
 
-@pytest.mark.parametrize(
-    ("mark", "words"),
-    [
-        ("operator='merge_lsd'", "nearest: merge_lse"),
-        ("", "no operator"),
-        ("operator='merge_lse', sweet=1", "got ['sweet']"),
-        ("operator='merge_lse', geometry='glm-6'", "nearest: glm-5"),
-    ],
-)
-def test_a_mark_that_cannot_be(tmp_path, mark, words, pytest_in):
+def test_a_mark_that_cannot_be_ends_the_run(tmp_path, pytest_in):
     (tmp_path / "test_users.py").write_text(
-        f"import pytest\n\n\n@pytest.mark.differential({mark})\ndef test_it(case):\n    pass\n"
+        "import pytest\n\n\n@pytest.mark.differential()\ndef test_it(case):\n    pass\n"
     )
     told = pytest_in(tmp_path, "-q")
-    assert told.returncode != 0 and words in told.stdout + told.stderr
+    assert told.returncode != 0 and "no operator" in told.stdout + told.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "kwargs", "words"),
+    [
+        ((), {"operator": "merge_lsd"}, "nearest: merge_lse"),
+        ((), {"operator": "merge_lse", "sweet": 1}, "got ['sweet']"),
+        (("merge_lse",), {}, "got ('merge_lse',)"),
+        ((), {"operator": "merge_lse", "geometry": "glm-6"}, "nearest: glm-5"),
+    ],
+    ids=["operator", "keyword", "position", "geometry"],
+)
+def test_a_mark_that_cannot_be(args, kwargs, words):
+    mark = SimpleNamespace(args=args, kwargs=kwargs)
+    definition = SimpleNamespace(get_closest_marker=lambda name: mark, nodeid="test_users.py::test_it")
+    with pytest.raises(pytest.UsageError) as told:
+        pytest_generate_tests(SimpleNamespace(definition=definition, fixturenames=["case"]))
+    assert str(told.value).startswith("test_users.py::test_it: ") and words in str(told.value)
 
 
 def mine(out_a, lse_a, out_b, lse_b):

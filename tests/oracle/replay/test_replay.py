@@ -9,11 +9,13 @@ import pytest
 import torch
 
 from attnoracle.optimized.triton_runtime import availability
+from attnoracle.oracle.errors import Unsupported
 from attnoracle.oracle.replay.incident import Incident, load_incident
 from attnoracle.oracle.replay.operators import Injected, injected, reference_operators
 from attnoracle.oracle.replay.outcome import Seen
 from attnoracle.oracle.replay.prompts import FILLER, prompt
 from attnoracle.oracle.replay.replay import Replay
+from attnoracle.oracle.replay.retrieval import WIDE
 
 FAULTY = ("faulty", "faulty-stale")
 CURES = ("forced-mqa", "capability-off", "mha-branch")
@@ -91,6 +93,19 @@ def test_numbers_alone_are_detected_by_the_differential_check(incident: Incident
     (one,) = Replay(incident, wrong).run([incident.variant("mha-branch")], [129])
     assert (one.status, one.detected_by, one.met) == ("FAIL", ("differential",), False)
     assert one.tokens == one.expected_tokens
+
+
+def test_the_dims_of_a_real_model_say_the_same(incident: Incident) -> None:
+    """For kernels that know no other dims: what is wider than the small model holds zeros."""
+    wide = replace(reference_operators(torch.float32), dims=WIDE)
+    (one,) = Replay(incident, wide).run([incident.variant("mha-branch")], [129])
+    assert (one.status, one.detected_by, one.met) == ("PASS", (), True)
+    assert one.route_executed == "dense_mha" and one.tokens == one.expected_tokens
+
+
+def test_flashinfer_is_refused_with_its_reason_where_it_cannot_run() -> None:
+    with pytest.raises(Unsupported, match=r"implementations flashinfer: .*flashinfer needs a CUDA device"):
+        injected("flashinfer", "cpu")
 
 
 def test_prompts_can_only_be_continued_from_far_back() -> None:

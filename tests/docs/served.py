@@ -1,0 +1,87 @@
+"""Runs commands of attnoracle for the pages: each in a process of its own, forked from one that has imported torch.
+
+python served.py SOCKET              serves until the socket's folder is gone
+python -I -S served.py SOCKET WORDS  one command: its words, folder, environment and streams go to the server, its exit
+                                     code comes back
+"""
+
+import json
+import os
+import socket
+import sys
+
+
+def ask(path: str, words: list[str]) -> int:
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(path)
+        told = json.dumps({"words": words, "cwd": os.getcwd(), "env": dict(os.environ)}).encode()
+        socket.send_fds(server, [len(told).to_bytes(4, "big")], [0, 1, 2])
+        server.sendall(told)
+        code = server.recv(1)
+    return code[0] if code else 255
+
+
+def serve(path: str) -> int:
+    # What every command needs, and nothing that reads the environment when it is imported, as triton does.
+    import attnoracle.oracle.check
+    import attnoracle.oracle.cli.app
+    import attnoracle.oracle.pool  # noqa: F401
+
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(8)
+    listener.settimeout(1.0)
+    while os.path.exists(path):
+        try:
+            client, _ = listener.accept()
+        except TimeoutError:
+            client = None
+        while _reaped():
+            pass
+        if client is not None and os.fork() == 0:
+            return _answer(client)
+        if client is not None:
+            client.close()
+    return 0
+
+
+def _reaped() -> bool:
+    try:
+        return os.waitpid(-1, os.WNOHANG)[0] > 0
+    except ChildProcessError:
+        return False
+
+
+def _answer(client: socket.socket) -> int:
+    """In a process that waits for the command's, and tells how that ended."""
+    client.settimeout(None)
+    size, streams, _, _ = socket.recv_fds(client, 4, 3)
+    told = b""
+    while len(told) < int.from_bytes(size, "big"):
+        told += client.recv(1 << 20)
+    request = json.loads(told)
+    child = os.fork()
+    if child:
+        code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        client.sendall(bytes([code if code >= 0 else 128 - code]))
+        os._exit(0)
+    client.close()
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    # Those that were made before have seen other files behind their numbers.
+    for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
+        setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (they last as long as the process)
+    os.environ.clear()
+    os.environ.update(request["env"])
+    os.chdir(request["cwd"])
+    path = request["env"].get("PYTHONPATH", "").split(os.pathsep)
+    sys.path[:] = [request["cwd"], *dict.fromkeys([*filter(None, path), *sys.path])]
+    sys.argv = ["attnoracle", *request["words"]]
+    from attnoracle.oracle.cli.app import main
+
+    return main(request["words"])
+
+
+if __name__ == "__main__":
+    sys.exit(ask(sys.argv[1], sys.argv[2:]) if sys.flags.no_site else serve(sys.argv[1]))

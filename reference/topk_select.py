@@ -36,22 +36,24 @@ def topk_select(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple[Tens
         row = int(outside.nonzero()[0])
         raise ValueError(f"ks, ke: expected windows in [0, {sizes['t']}], got [{ks[row]}, {ke[row]}) in row {row}")
     indices = torch.empty(sizes["s"], k, dtype=torch.int32, device=scores.device)
+    position = torch.arange(k, device=scores.device)
     for rows in cut(slice(0, sizes["s"]), max(sizes["t"], k), CHUNK_ELEMENTS):
-        indices[rows] = select_rows(scores[rows], ks[rows, None].long(), ke[rows, None].long(), k)
+        begin, end = ks[rows, None].long(), ke[rows, None].long()
+        indices[rows] = torch.where(position < end - begin, position, -1).int()
+        long = (end - begin > k).flatten().nonzero().flatten()  # only these need their scores sorted
+        if len(long):
+            indices[rows.start + long] = select_rows(scores[rows][long], begin[long], end[long], k).int()
     return (indices,)
 
 
 def select_rows(scores: Tensor, ks: Tensor, ke: Tensor, k: int) -> Tensor:
-    """Selected positions int64 [x, k] of rows [x, t] with windows [x, 1], all rows at once."""
+    """Selected positions int64 [x, k] of rows [x, t] with windows [x, 1], all rows at once; no wait for the device."""
+    ranked = scores.argsort(dim=-1, descending=True, stable=True)  # columns [x, t], NaN first
+    inside = (ranked >= ks) & (ranked < ke)
+    slot = inside.cumsum(-1) - 1  # rank among the columns of the window
+    slot = torch.where(inside & (slot < k), slot, k)
+    best = torch.full((len(scores), k + 1), -1, device=scores.device)  # the last column takes what is not selected
+    best = best.scatter_(-1, slot, ranked - ks)[:, :k]
     position = torch.arange(k, device=scores.device)
-    chosen = torch.where(position < ke - ks, position, -1)
-    long = (ke - ks > k).flatten().nonzero().flatten()  # only these need their scores sorted
-    if len(long):
-        scores, ks, ke = scores[long], ks[long], ke[long]
-        ranked = scores.argsort(dim=-1, descending=True, stable=True)  # columns [x, t], NaN first
-        inside = (ranked >= ks) & (ranked < ke)
-        slot = inside.cumsum(-1) - 1  # rank among the columns of the window
-        slot = torch.where(inside & (slot < k), slot, k)
-        best = torch.full((len(scores), k + 1), -1, device=scores.device)  # the last column takes what is not selected
-        chosen[long] = best.scatter_(-1, slot, ranked - ks)[:, :k]
-    return chosen
+    identity = torch.where(position < ke - ks, position, -1)
+    return torch.where(ke - ks <= k, identity, best)

@@ -44,6 +44,9 @@ class Replay:
         was, now = self.bundle.verdict.get("device", "?"), self.verdict.device
         if was != now:
             lines.append(f"  bundled on {was}; this run is on {now}")
+            if self.outcome == "gone" and now == "cpu":
+                lines.append("  the kernel was compiled there: what the compiler, the order of blocks or the units")
+                lines.append("  of that device did is not replayed here, and neither is a race")
         return "\n".join(lines)
 
 

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors.torch import save
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
 from ..calling import Raised
 from ..cause.signature import signature
-from ..check import drawn, run_once
+from ..check import answer_of, drawn, run_once
 from ..environment import environment
 from ..errors import BadInput
+from ..inputs import Inputs
 from ..operators import operator
 from ..reports.json_report import case_record, dumps, verdict_record
 from ..verdict import Verdict
@@ -49,7 +48,7 @@ def write(
     }
     if sum(t.numel() * t.element_size() for t in tensors.values()) <= MOST_BYTES:
         files["inputs.safetensors"] = save(tensors)
-    outputs = _outputs(verdict, implementation, inputs.arena.device, inputs.kwargs())
+    outputs = _outputs(verdict, implementation, inputs)
     if outputs:
         files["outputs.safetensors"] = save(outputs)
     files["repro.py"] = script(verdict, verdict.implementation, sequence=sequence).encode()
@@ -81,14 +80,13 @@ def _packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
 
-def _outputs(
-    verdict: Verdict, implementation: Implementation, device: torch.device, arguments: dict[str, Any]
-) -> dict[str, Tensor]:
-    """What the kernel returns, as far as it is tensors; empty where it raises."""
+def _outputs(verdict: Verdict, implementation: Implementation, inputs: Inputs) -> dict[str, Tensor]:
+    """What the kernel returns or writes to, as far as it is tensors; empty where it raises."""
     if verdict.status == "ERROR":
         return {}
     try:
-        outputs = run_once(implementation, device, "nan", arguments).outputs
+        outputs = run_once(implementation, inputs.arena.device, "nan", inputs.kwargs()).outputs
+        outputs = answer_of(operator(verdict.case.operator), inputs, outputs)
     except Raised:
         return {}
     if not isinstance(outputs, tuple):

@@ -84,4 +84,4 @@ def _stored(bundle: Bundle, device: str) -> Diagnosis:
         contract = Contract(**bundle.contract)
     except (TypeError, ValueError) as error:
         raise BadInput(f"bundle {bundle.folder}: its contract is none of this version: {error}") from None
-    return diagnose_outputs(bundle.case, contract, bundle.inputs(device), bundle.outputs)
+    return diagnose_outputs(bundle.case, contract, lambda: bundle.inputs(device), bundle.outputs)

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from ...optimized.implementation import Implementation
 
 Folder = Annotated[str, typer.Argument(metavar="FOLDER", help="Holds definitions/, workloads/, traces/, blob/.")]
+Written = Annotated[list[str] | None, typer.Option("--case", metavar="ID", help="Write this case. Repeatable.")]
+Judged = Annotated[
+    list[str] | None,
+    typer.Option("--implementation", "-i", metavar="NAME", help="Judge this one, like '*/triton'. Repeatable."),
+]
 Workloads = Annotated[
     list[str] | None,
     typer.Option("--workload", metavar="UUID", help="Only this one; its beginning is enough. Repeatable."),
@@ -34,8 +39,8 @@ Workloads = Annotated[
 def exchange(
     context: typer.Context,
     folder: Folder,
-    case: options.CaseIds = None,
-    implementation: options.Implementations = None,
+    case: Written = None,
+    implementation: Judged = None,
     impl: guests.Impl = None,
     operator: options.Operators = None,
     contract: guests.Contract = None,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from ..case import Case
 from ..cause.named import Make
 from ..check import check
 from ..faults.simulated import KERNELS
+from ..inputs import Inputs
 from ..verdict import Verdict
 from .errormap import ErrorMap, error_maps
 from .hypothesis import Hypothesis
@@ -76,11 +77,15 @@ def diagnose(case: Case, make: Make, device: str = "cpu", *, sequence: bool = Fa
 
 
 def diagnose_outputs(
-    case: Case, contract: Contract, inputs: Any, outputs: Mapping[str, Any], verdict: Verdict | None = None
+    case: Case,
+    contract: Contract,
+    draw: Callable[[], Inputs],
+    outputs: Mapping[str, Any],
+    verdict: Verdict | None = None,
 ) -> Diagnosis:
     """The same for an answer at hand, without running the kernel: that of a bundle from another machine."""
     started = time.monotonic()
-    return _with_answer(case, verdict, (), observed(case, contract, inputs, outputs), None, started)
+    return _with_answer(case, verdict, (), observed(case, contract, draw(), outputs, draw), None, started)
 
 
 def _with_answer(

@@ -147,7 +147,11 @@ def _solve(
     gram = gram + torch.einsum("sht,shu,sh->stu", p, p, exact_sum)
     right = torch.einsum("sht,htv,shv,sh->st", p, wide, missing, precision)
     right = right + torch.einsum("sht,sh,sh->st", p, missing_total, exact_sum)
-    posterior = torch.linalg.inv(gram + torch.eye(gram.shape[-1], dtype=gram.dtype))
+    gram, right = (torch.nan_to_num(x, 0.0, 1e300, -1e300) for x in (gram, right))
+    try:
+        posterior = torch.linalg.inv(gram + torch.eye(gram.shape[-1], dtype=gram.dtype))
+    except RuntimeError:  # LinAlgError: scores so far apart that fp64 does not hold the squares of their weights
+        return due, torch.zeros_like(due, dtype=torch.bool)
     change = (posterior @ right[..., None])[..., 0]
     told = posterior.diagonal(dim1=-2, dim2=-1).sqrt() < CLEAR
     return (due + torch.where(told, change.round().clamp(-1e3, 1e3), 0.0)).clamp_min(0.0), told

@@ -97,7 +97,7 @@ IDEAS: dict[str, tuple[str, ...]] = {
     "length-rounded-to-tile": ("lengths-ignored", "keys read"),
     "lengths-of-first-row": ("lengths-of-first-row", "keys read"),
     "partial-slot-tile-dropped": ("partial-slot-tile-dropped", "last-partial-tile-dropped", "keys read"),
-    "latent-dims-overwritten": ("rope-dims-dropped",),
+    "latent-dims-overwritten": ("dims of q.k",),
     "rope-key-from-latent": ("absorbed-rope-key-one-ahead",),
     "index-row-stride-of-width": ("index-rows-shifted", "keys read"),
     "last-head-unwritten": ("rows constant", "heads-past-block-unwritten"),

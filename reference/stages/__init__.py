@@ -9,7 +9,8 @@ from .indexer import hadamard, index_key, index_query, index_scores, index_weigh
 from .latent import attention, kv_latent, output, q_latent, query, rms_norm, rotate, rotate_key, rotate_query
 from .model import INDEX_NORM_EPS, Model, Weights, random_weights
 from .ranks import kept, merge_ranks, rank_attention
-from .run import DRAFT_STAGES, RANK_STAGES, STAGES, Stage, run, stages_of
+from .run import run
+from .table import DRAFT_STAGES, RANK_STAGES, STAGES, Stage, stages_of
 
 __all__ = [
     "DRAFT_STAGES",

@@ -70,7 +70,7 @@ def test_the_figures_of_the_file_follow_from_its_lines(recorded):
     killed = sum(bool(killers) for killers in recorded["faults"].values())
     assert (figures["faults"], figures["killed"]) == (len(recorded["faults"]), killed)
     assert figures["kill_rate"] == pytest.approx(killed / (figures["faults"] - figures["not_run"]))
-    assert figures["false_alarms"] == 0
+    assert figures["good_runs"] >= 60 and figures["false_alarms"] == 0
 
 
 def test_the_page_states_the_figures_of_the_file(recorded):

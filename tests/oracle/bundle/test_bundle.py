@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from attnoracle.optimized.contract import Contract
+from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.bundle import VERSION, read, replay, write
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.named import named
@@ -135,3 +137,43 @@ def test_only_failures_are_bundled_and_nothing_is_overwritten(bundle, tmp_path):
     wrong = fault("merge-by-mean").implementation()
     with pytest.raises(BadInput, match="new or empty"):
         write(bundle, check(CASE, wrong), wrong)
+
+
+@pytest.fixture(scope="module")
+def from_a_gpu(tmp_path_factory):
+    """A bundle of a fault in a shipped Triton kernel, as a machine with a GPU would have written it."""
+    from attnoracle.oracle.device import settle
+
+    settle("cpu")
+    made = fault("triton-merge-weight-of-a-twice").implementation()
+    # Drawn here: the values of a case are the same on every machine.
+    folder = write(tmp_path_factory.mktemp("gpu") / "bundle", check(CASE, made), made)
+    told = json.loads((folder / "verdict.json").read_text()) | {"device": "NVIDIA H200"}
+    (folder / "verdict.json").write_text(json.dumps(told))
+    record = json.loads((folder / "bundle.json").read_text())
+    digest = hashlib.sha256((folder / "verdict.json").read_bytes()).hexdigest()
+    _changed(folder, files=record["files"] | {"verdict.json": digest}, device="cuda")
+    return folder
+
+
+def test_a_bundle_of_a_compiled_kernel_fails_in_the_same_way_in_the_interpreter(from_a_gpu):
+    found = replay(read(from_a_gpu), fault("triton-merge-weight-of-a-twice").implementation, "cpu")
+    assert read(from_a_gpu).device == "cuda" and found.outcome == "same" and not found.stored
+    assert "bundled on NVIDIA H200; this run is on cpu" in str(found)
+
+
+def test_where_the_failure_does_not_come_back_it_is_said_why(from_a_gpu):
+    gone = replay(read(from_a_gpu), named("merge_lse/triton", "merge_lse"), "cpu")
+    assert gone.outcome == "gone" and "compiled there" in str(gone) and "race" in str(gone)
+    needs = Implementation("merge_lse/hopper", Contract(), lambda facts: "needs CUDA", lambda: print)
+    cannot = replay(read(from_a_gpu), lambda: needs, "cpu")
+    assert cannot.outcome == "cannot" and "needs CUDA" in str(cannot)
+
+
+def test_what_a_kernel_wrote_in_place_is_in_its_bundle(tmp_path, capsys):
+    case = Case.parse("write_index:tiny:h1:q5,4:k21,9:bf16:randn:contiguous:page-16:s0")
+    made = fault("slot-off-by-one").implementation()
+    folder = write(tmp_path / "b", check(case, made), made)
+    assert set(read(folder).outputs) == {"pages"}
+    assert main(["diagnose", str(folder), "--stored", "--device", "cpu"]) == 1
+    assert "slot after its own" in capsys.readouterr().out

@@ -18,7 +18,7 @@ FOREIGN = b'{"schema": "somebody.else/1"}\n{"a": 1}\n{"its last line has no end'
 def test_a_foreign_file_whose_last_line_has_no_end_is_refused_and_kept(tmp_path, kind):
     path = tmp_path / ("journal.jsonl" if kind == "bisect" else "state")
     path.write_bytes(FOREIGN)
-    with pytest.raises(BadInput, match="expected the state|another bisection"):
+    with pytest.raises(BadInput, match=r"expected the state|another bisection"):
         if kind == "check":
             CheckJournal(str(path), {"device": "cpu"})
         elif kind == "audit":

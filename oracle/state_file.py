@@ -1,7 +1,7 @@
 """A file of JSON lines that a killed run goes on from: a head that says which run it is, then a line for each result.
 
 Every line is handed to the operating system before the next job begins, so ``kill -9`` loses what was in flight and
-nothing else. A last line that was cut off is taken out.
+nothing else. A last line that was cut off is taken out when the run goes on, once it is known whose file it is.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ class StateFile:
         self._file: TextIO | None = None
 
     def begin(self, head: Mapping[str, Any]) -> None:
-        """Open it for more lines; an empty one gets its head first."""
+        """Open it for more lines; an empty one gets its head first. Before this the file is only read."""
         if self._path is not None:
+            take_out_cut_line(self._path)
             self._file = self._path.open("a", encoding="utf-8")
             if not self.text:
                 self.line(head)
@@ -47,15 +48,22 @@ class StateFile:
 
 
 def whole_lines(path: Path) -> str:
-    """The lines of the file that have an end, empty if there is none; one that was cut off is taken out of it.
+    """The lines of the file that have an end, empty if there is none.
 
     A file of nothing but a line without an end is no state that was cut off: it is given as it is.
     """
-    if not path.exists():
-        return ""
-    data = path.read_bytes()
-    whole = data[: data.rfind(b"\n") + 1]
-    if len(whole) < len(data) and whole:
+    data = path.read_bytes() if path.exists() else b""
+    return (_whole(data) or data).decode(errors="replace")
+
+
+def take_out_cut_line(path: Path) -> None:
+    """Take out a last line without an end; only of a file that was seen to be one's own."""
+    data = path.read_bytes() if path.exists() else b""
+    whole = _whole(data)
+    if whole and len(whole) < len(data):
         with path.open("r+b") as file:
             file.truncate(len(whole))
-    return (whole or data).decode(errors="replace")
+
+
+def _whole(data: bytes) -> bytes:
+    return data[: data.rfind(b"\n") + 1]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..state_file import whole_lines
+from ..state_file import take_out_cut_line, whole_lines
 from .look import Look
 
 SCHEMA = "attnoracle.bisect-journal/1"
@@ -40,6 +40,7 @@ class Journal:
             text = whole_lines(path)
             if text:
                 self._read(path, text.splitlines(), head)
+                take_out_cut_line(path)
         except OSError as error:
             raise BadInput(f"--journal {folder}: cannot be read and written: {error.strerror}") from None
         if not text:

@@ -14,7 +14,7 @@ from typing import Any
 from ...optimized.implementation import Implementation
 from ..case import Case
 from ..errors import unknown
-from . import fault
+from . import Fault, fault
 from .simulated import simulated
 
 
@@ -70,7 +70,7 @@ class Hidden:
         """A kernel that is right but on these lengths."""
         planted = fault(self.fault)
         faulty = planted.implementation()
-        right = _right(planted.operator, faulty)
+        right = _right(planted)
 
         def load() -> Callable[..., tuple[Any, ...]]:
             wrong, good = faulty.load(), right()
@@ -84,13 +84,13 @@ class Hidden:
         return replace(faulty, name=f"{planted.operator}/hidden-{self.name}", load=load, plan=None)
 
 
-def _right(operator: str, faulty: Implementation) -> Callable[[], Callable[..., tuple[Any, ...]]]:
+def _right(planted: Fault) -> Callable[[], Callable[..., tuple[Any, ...]]]:
     """The kernel that the fault was planted in, unchanged."""
-    if fault(faulty.name.partition("/fault-")[2]).planted_in == "triton":
+    if planted.planted_in == "triton":
         from ..guests import known
 
-        return known.find(f"{operator}/triton").load
-    return lambda: simulated(operator)
+        return known.find(f"{planted.operator}/triton").load
+    return lambda: simulated(planted.operator)
 
 
 #: Ten faults: six in shipped Triton kernels, four in simulated ones.

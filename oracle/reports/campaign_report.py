@@ -28,8 +28,8 @@ from .summary import FAULT, NOTHING, WELL, Summary
 #: Closest calls that are shown of each measure; the JSON has more.
 SHOWN = 4
 _MOST = 40
-#: Groups that have a column.
-_COLUMNS = ("lengths", "meets", "values", "contract", "pairs")
+#: Groups that have a column, and its heading; with the longest name a row has to fit 80 columns.
+_COLUMNS = {"lengths": "lengths", "meets": "meets", "values": "values", "contract": "terms", "pairs": "pairs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +183,7 @@ def table(night: Night) -> Table:
     with and seen."""
     grid = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     grid.add_column("implementation", overflow="fold", min_width=20)
-    for heading in ("cases", "found", "worst", *_COLUMNS):
+    for heading in ("cases", "found", "worst", *_COLUMNS.values()):
         grid.add_column(heading, justify="right", no_wrap=True)
     results, pairs = night.corpus.results, dict(night.corpus.planned())
     worst = {call.implementation: call.value for call in night.guide.nearest() if call.measure == "ratio"}

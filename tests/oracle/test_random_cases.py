@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from attnoracle.optimized.catalogue import IMPLEMENTATIONS
@@ -37,10 +37,14 @@ def _hold(case: Case, implementations: list[Implementation]) -> None:
         assert not verdict.bad, f"{verdict.status}: {verdict.reason}\nrun it again: {verdict.repro}"
 
 
-def _draw(operator: str, examples: int, implementations: list[Implementation], **options) -> None:
+def _draw(operator: str, examples: int, implementations: list[Implementation], shrink: bool = True, **options) -> None:
     """``examples`` cases by day, as many as the profile says by night."""
 
-    @settings(max_examples=settings().max_examples if NIGHT else examples, suppress_health_check=list(HealthCheck))
+    @settings(
+        max_examples=settings().max_examples if NIGHT else examples,
+        phases=[phase for phase in Phase if shrink or phase is not Phase.shrink],
+        suppress_health_check=list(HealthCheck),
+    )
     @given(cases(operator, **options))
     def hold(case):
         _hold(case, implementations)
@@ -50,12 +54,12 @@ def _draw(operator: str, examples: int, implementations: list[Implementation], *
 
 @pytest.mark.parametrize("operator", KINDS)
 def test_torch(operator):
-    _draw(operator, 40, _of(operator, triton=False), geometry=GEOMETRY.get(operator, "tiny"))
+    _draw(operator, 16, _of(operator, triton=False), geometry=GEOMETRY.get(operator, "tiny"))
 
 
 @pytest.mark.parametrize("operator", KINDS)
 def test_triton(operator):
-    _draw(operator, 10, _of(operator, triton=True), largest=65)
+    _draw(operator, 6, _of(operator, triton=True), largest=65)
 
 
 @pytest.mark.parametrize("case", fixture_cases(), ids=lambda case: case.id)
@@ -72,7 +76,7 @@ def test_cases_that_once_failed_wrongly_pass(case):
 def test_what_is_drawn_reaches_every_kind_and_option(operator):
     seen: list[Case] = []
 
-    @settings(derandomize=True, deadline=None, max_examples=500, suppress_health_check=list(HealthCheck))
+    @settings(derandomize=True, deadline=None, max_examples=420, suppress_health_check=list(HealthCheck))
     @given(cases(operator))
     def collect(case):
         assert Case.parse(case.id) == case
@@ -109,7 +113,7 @@ def test_a_failing_draw_prints_the_case_and_the_command():
     right = next(one for one in IMPLEMENTATIONS if one.name == "dense_mha/eager")
     wrong = Implementation("dense_mha/broken", right.contract, right.supports, lambda: broken)
     with pytest.raises(AssertionError, match=r"run it again: attnoracle repro 'dense_mha:tiny:h\d+:q.*' --implement"):
-        _draw("dense_mha", 40, [wrong])
+        _draw("dense_mha", 5, [wrong], shrink=False, geometry="tiny", largest=33)
 
 
 def test_the_profile_comes_from_the_environment(monkeypatch):

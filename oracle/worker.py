@@ -16,6 +16,7 @@ from typing import Any
 from .case import Case
 from .confinement import Confinement, Said, confine, context, resident
 from .guests import known
+from .threads import limit_threads
 from .verdict import Verdict
 
 Pair = tuple[Case, str]
@@ -182,9 +183,7 @@ def _work(
     os.dup2(2, 1)
     if confinement is not None:
         confine(confinement, device)
-    import torch
-
-    torch.set_num_threads(threads)
+    limit_threads(threads)
     known.adopt(guests)
     with suppress(EOFError, ConnectionError):
         pipe.send(("ready", None))

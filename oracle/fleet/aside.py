@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from typing import Any, Protocol
 
 from ..guests import known
+from ..threads import limit_threads
 
 #: Seconds between two looks whether the process that started this one lives.
 _LOOK = 2.0
@@ -61,14 +62,12 @@ class LocalAside:
 
 
 def _begin(guests: known.Guests, parent: int) -> None:
-    import torch
-
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
     if hasattr(os, "nice"):
         os.nice(10)  # the search goes first
     os.dup2(2, 1)  # what a kernel prints must not get into a report on stdout
-    torch.set_num_threads(1)
+    limit_threads(1)
     known.adopt(guests)
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..errors import BadInput, Unsupported
 from ..guests import known
+from ..threads import limit_threads
 from ..verdict import Verdict
 from ..worker import Judge, Pair, portable
 from .kinds import ACCELERATOR, kinds
@@ -108,9 +109,7 @@ def begin(device: str, guests: known.Guests) -> None:
 
     if device == "cpu":
         os.environ["TRITON_INTERPRET"] = "1"
-    import torch
-
-    torch.set_num_threads(1)
+    limit_threads(1)
     known.adopt(guests)
 
 

@@ -9,6 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
+from ..threads import limit_threads
 from .backend import maker
 from .faults import GraphFault, graph_fault
 from .run import StepSeen, run_sequence
@@ -163,14 +164,10 @@ def _results(jobs: Sequence[Job], workers: int) -> Iterator[Result]:
     if workers == 1 or len(jobs) < 8:
         yield from map(run, jobs)
         return
-    with ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_settle) as pool:
+    with ProcessPoolExecutor(
+        workers, multiprocessing.get_context("spawn"), initializer=limit_threads, initargs=(1,)
+    ) as pool:
         yield from pool.map(run, jobs, chunksize=2)
-
-
-def _settle() -> None:
-    import torch
-
-    torch.set_num_threads(1)
 
 
 def _told(results: Iterator[Result], done: Callable[[Result], None]) -> Iterator[Result]:

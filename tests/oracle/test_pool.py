@@ -141,10 +141,13 @@ def test_a_worker_that_cannot_start_is_a_failure_of_the_tool(judge, make_case, t
 def test_ctrl_c_ends_workers_and_run(judge, tmp_path):
     script = tmp_path / "main.py"
     script.write_text(
+        "import signal\n"
         "from attnoracle.oracle.case import Case\n"
         "from attnoracle.oracle.pool import run\n"
         f"from {judge.__module__} import judge\n"
         "if __name__ == '__main__':\n"
+        # A run in the background of a shell inherits that nobody interrupts it.
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "    case = Case(operator='sparse_mqa', geometry='tiny', heads=1, q_lens=(1,), k_lens=(1,))\n"
         "    pairs = [(case, 'sparse_mqa/x'), *[(case, 'sparse_mqa/hang')] * 2]\n"
         "    try:\n"

@@ -25,17 +25,11 @@ def summary(audit: Audit) -> dict[str, Any]:
 
     ``kills`` counts the first three properties that killed a fault, and is no ranking: a fault is left after them.
     """
-    ran = len(audit.trials) - len(audit.not_run)
-    killed = ran - len(audit.survivors)
     kills = Counter(name for trial in audit.trials if trial.killed for name in trial.outcome.checks)
     operators = dict.fromkeys(trial.fault.operator for trial in audit.trials)
     runs, alarms = len(audit.runs), len(audit.rejections)
     return {
-        "faults": len(audit.trials),
-        "killed": killed,
-        "survived": len(audit.survivors),
-        "not_run": len(audit.not_run),
-        "kill_rate": killed / ran if ran else None,
+        **audit.counts(),
         "by_operator": {name: _of(audit, name) for name in operators},
         "kills": {one.name: kills[one.name] for one in PROPERTIES if kills[one.name]},
         "sole_kills": {one.name: audit.sole()[one.name] for one in PROPERTIES if audit.sole()[one.name]},

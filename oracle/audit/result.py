@@ -161,19 +161,26 @@ class Audit:
         known = {case.with_seed(0) for case in suite("quick", self.seed)}
         return sum(trial.killed and Case.parse(trial.outcome.case).with_seed(0) not in known for trial in self.trials)
 
-    def summary(self) -> dict[str, Any]:
+    def counts(self) -> dict[str, Any]:
+        """How many faults there were, and what became of them."""
         ran = len(self.trials) - len(self.not_run)
         killed = ran - len(self.survivors)
-        runs, alarms = len(self.runs), len(self.rejections)
         return {
             "faults": len(self.trials),
             "killed": killed,
             "survived": len(self.survivors),
             "not_run": len(self.not_run),
             "kill_rate": killed / ran if ran else None,
+        }
+
+    def summary(self) -> dict[str, Any]:
+        kills, sole = self.kills(), self.sole()
+        runs, alarms = len(self.runs), len(self.rejections)
+        return {
+            **self.counts(),
             "killed_outside_suite": self.outside_suite(),
-            "kills": {check: self.kills()[check] for check in KILLERS if self.kills()[check]},
-            "sole_kills": {check: self.sole()[check] for check in KILLERS if self.sole()[check]},
+            "kills": {check: kills[check] for check in KILLERS if kills[check]},
+            "sole_kills": {check: sole[check] for check in KILLERS if sole[check]},
             "checks_never_needed": list(self.never_sole()),
             "good_runs": runs,
             "false_alarms": alarms,

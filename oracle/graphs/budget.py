@@ -10,9 +10,10 @@ most ``|q'| |kv|``, in the MHA form ``|q_nope| |w_uk|_F |kv_c| + |q_pe| |k_pe|``
 
 *Codes.* A packed query holds e4m3 codes of what the projection gave. One whose exact value lies within the error of
 the projection's sum from the edge of two codes may come out as either. Both ends of that interval are rounded as the
-layer rounds, to the model's dtype and then to a code (fp64 by way of fp32), which is monotone: the two codes bound what any order can give.
-Everywhere else the code is certain, and the allowance zero. The query's rotated dims and the rows of the cache have no
-such interval: they are inputs, or rotated element by element, which gives the same bits in any batch.
+layer rounds, to the model's dtype and then to a code (fp64 by way of fp32), which is monotone: the two codes bound what
+any order can give. Everywhere else the code is certain, and the allowance zero. The query's rotated dims and the rows
+of the cache have no such interval: they are inputs, or rotated element by element, which gives the same bits in any
+batch.
 
 *Softmax.* Scores that move by at most d move the weights by at most d in sum, since the mean absolute deviation of
 numbers within +-d is at most d: the latent output moves by ``d max |kv_c|``. Weights, their sum and the output add

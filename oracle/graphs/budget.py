@@ -25,6 +25,7 @@ adds one spacing. The projections behind it carry a latent error on by ``|w_uv^T
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import sqrt
 from typing import NamedTuple
 
 import torch
@@ -124,7 +125,7 @@ def _lengths(parts: Parts, seen: Sequence[LayerInputs]) -> Lengths:
 def _stored(length: float, width: int, scale: float) -> float:
     """The largest length that rounding a vector to e4m3 codes may leave."""
     e4m3 = torch.finfo(torch.float8_e4m3fn)
-    return length * (1 + e4m3.eps / 2) + width**0.5 * scale * e4m3.tiny * e4m3.eps / 2
+    return length * (1 + e4m3.eps / 2) + sqrt(width) * scale * e4m3.tiny * e4m3.eps / 2
 
 
 def _unit(dtype: torch.dtype) -> float:

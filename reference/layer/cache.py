@@ -10,8 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..layouts import E4M3_MAX, ScaleRule, block_scales
+from ..layouts import ScaleRule, block_scales
 from .events import CacheRead, CacheWrite, Range
+from .packing import pack_e4m3
 from .trace import Trace
 
 
@@ -78,8 +79,7 @@ class LatentCache(PagedCache):
         """Store the latents [s, c+r] of new tokens; ``slots`` int64 [s], -1 for padding."""
         rows = self._claim(slots, requests, positions, trace)
         if self.quantized:
-            divisor = torch.full((), self.k_scale, dtype=latents.dtype, device=latents.device)
-            latents = (latents / divisor).clamp(-E4M3_MAX, E4M3_MAX)
+            latents = pack_e4m3(latents, self.k_scale)
         self._values[rows] = latents.to(self.values.dtype)
 
     def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:

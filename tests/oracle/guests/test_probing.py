@@ -84,15 +84,16 @@ def test_a_probe_that_kills_its_process_leaves_the_others(home):
 
 @pytest.mark.parametrize("name", ["dense_mha/eager", "sparse_mqa/gather", "merge_lse/torch"])
 def test_probing_says_of_a_shipped_implementation_what_the_file_says(here, home, name):
-    (committed,) = [one for one in probed.recorded()["implementations"] if one["name"] == name]
+    (committed,) = [one for one in probed.recorded("cpu")["implementations"] if one["name"] == name]
     assert probed.measure(name) == committed
 
 
 def test_the_file_covers_every_implementation_that_runs_here_and_none_is_contradicted():
-    found = probed.recorded()["implementations"]
-    assert {one["name"] for one in found} >= set(probed.here())
+    records = probed.records()
+    assert {one["name"] for one in records["cpu"]["implementations"]} >= set(probed.here("cpu"))
+    found = [one for record in records.values() for one in record["implementations"]]
     assert [one["contradicts"] for one in found] == [[]] * len(found)
-    assert probed.block(probed.recorded()) in probed.PAGE.read_text()
+    assert probed.block(probed.records()) in probed.PAGE.read_text()
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Runs commands for the pages: each in a process of its own, forked from one that has imported what all of them need.
 
 python served.py SOCKET                     serves until the socket's folder is gone
-python -I -S served.py SOCKET NAME WORDS    one command, attnoracle or pytest: its words, folder, environment and streams
+python -I -S served.py SOCKET NAME WORDS    attnoracle or pytest: its words, folder, environment and streams
                                             go to the server, its exit code comes back
 """
 

@@ -26,7 +26,7 @@ NIGHT = use_profile() == "nightly"
 
 def _of(operator: str, *, triton: bool) -> list[Implementation]:
     mine = [one for one in IMPLEMENTATIONS if one.operator == operator and one.backend != SLOW]
-    return [one for one in mine if (one.backend == "triton") == triton]
+    return [one for one in mine if one.backend.startswith("triton") == triton]
 
 
 def _hold(case: Case, implementations: list[Implementation]) -> None:

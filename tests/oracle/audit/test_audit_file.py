@@ -89,6 +89,6 @@ def test_a_readme_without_its_markers_is_refused(text):
         readme.updated(text, {"summary": SUMMARY})
 
 
-def test_a_part_of_an_audit_is_no_audit_file(audit, small):
+def test_a_part_of_an_audit_is_no_audit_file(whole):
     with pytest.raises(BadInput, match="the audit file holds whole audits"):
-        compact(audit(small))
+        compact(whole)

@@ -97,9 +97,8 @@ def sparse_chunks(
         require_integers(lengths=lengths)
     dtype = compute or compute_dtype(q, kv)
     cache = CacheRows(kv, value_dim, sizes["d"] - value_dim, cache_format, k_scale)
-    slots = torch.arange(sizes["k"], device=q.device)
-    per_query = sizes["k"] * max(sizes["d"], sizes["h"])
-    for rows in cut(slice(0, sizes["s"]), per_query, limit or chunk_elements(q.device)):
+    slots, most = torch.arange(sizes["k"], device=q.device), limit or chunk_elements(q.device)
+    for rows in cut(slice(0, sizes["s"]), sizes["k"] * max(sizes["d"], sizes["h"]), most):
         chosen = indices[rows].long()
         used = (chosen >= 0) & (chosen < len(cache))
         if lengths is not None:

@@ -46,7 +46,7 @@ def blocks(text: str) -> list[Block]:
 
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
-    """A process that runs commands of attnoracle in forks of itself: none of them imports torch again."""
+    """A process that runs attnoracle and pytest in forks of itself: none of them imports torch again."""
     path = tmp_path_factory.mktemp("server") / "socket"
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     env.pop("TRITON_INTERPRET", None)
@@ -64,7 +64,8 @@ def shell(tmp_path, plugin_words, server):
     """Runs a block in the page's folder, where the three commands are those of this checkout and this Python."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, words in (("attnoracle", f"-I -S '{SERVED}' '{server}'"), ("python", ""), ("pytest", "-m pytest")):
+    served = f"-I -S '{SERVED}' '{server}'"
+    for name, words in (("attnoracle", f"{served} attnoracle"), ("python", ""), ("pytest", f"{served} pytest")):
         options = ["", *plugin_words, "-p no:randomly"] if name == "pytest" else []
         (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}{" ".join(options)} "$@"\n')
         (bin_ / name).chmod(0o755)

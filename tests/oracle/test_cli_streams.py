@@ -92,3 +92,20 @@ def test_a_size_that_no_machine_holds_is_unsupported_with_the_bytes(case, capsys
 
 def test_a_time_limit_that_is_never_reached(shell):
     assert shell("-i merge_lse/torch --timeout inf").returncode == 0
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_program_that_leaves_loses_nothing(thread):
+    code = (
+        "import atexit, ctypes, threading, time\n"
+        "from attnoracle.oracle.cli.terminal import leave\n"
+        "atexit.register(print, 'registered')\n"
+        f"{'threading.Thread(target=lambda: (time.sleep(0.2), print(4))).start()' if thread else ''}\n"
+        "print('printed')\n"
+        "ctypes.CDLL(None).printf(b'by printf\\n')\n"
+        "leave(7)\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    words = ["printed", "registered", "by printf", *(["4"] if thread else [])]
+    assert (told.returncode, sorted(told.stdout.splitlines()), told.stderr) == (7, sorted(words), "")

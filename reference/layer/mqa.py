@@ -30,7 +30,7 @@ def attend_mqa(parts: Parts, query: Query, metadata: StepMetadata, tokens: Range
     parts.latent.note_read(slots, tokens, "sparse_mqa", trace)
     trace.events.append(OperatorCall("sparse_mqa", tokens, query.form))
     shares = (tensor.tensor_split(parts.deployment.pcp) for tensor in (query.tensor, selected, slots))
-    outs = [_ranked(parts, *share, query.form.packed) for share in zip(*shares, strict=True)]
+    outs = [_ranked(parts, q, chosen, rows, query.form.packed) for q, chosen, rows in zip(*shares, strict=True)]
     return project_output(torch.cat(outs), parts.w_uv)
 
 

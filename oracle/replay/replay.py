@@ -37,13 +37,13 @@ class Replay:
         self.incident, self.operators, self.device = incident, operators, device
         self._truths: dict[Scene, Played] = {}
 
-    def run(self, variants: Sequence[Variant], lengths: Sequence[int]) -> Iterator[Seen]:
+    def run(self, variants: Sequence[Variant], lengths: Sequence[int], *, companions: bool = True) -> Iterator[Seen]:
         """One outcome a variant and length, and after them the companions of faulty variants."""
         for variant in variants:
             start = self._start(variant)
             for length in lengths:
                 yield self._length(variant, start, length)
-            if variant.faulty:
+            if variant.faulty and companions:
                 for companion in self.incident.companions:
                     yield self._companion(variant, start, companion)
 

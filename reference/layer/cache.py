@@ -47,7 +47,10 @@ class PagedCache:
         """Record which rows a reader saw and whose they were."""
         rows = torch.where((slots >= 0) & (slots < len(self.owners)), slots, len(self.owners)).long()
         nobody = torch.full_like(self.owners[:1], -1)
-        owners, positions = (torch.cat((known, nobody))[rows] for known in (self.owners, self.positions))
+        owners, positions = (
+            torch.cat((known, nobody)).index_select(0, rows.flatten()).view(rows.shape)
+            for known in (self.owners, self.positions)
+        )
         trace.events.append(CacheRead(self.name, reader, tokens, slots.clone(), owners, positions))
 
 

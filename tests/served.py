@@ -1,13 +1,14 @@
-"""Runs commands for the pages: each in a process of its own, forked from one that has imported what all of them need.
+"""Runs commands for tests: each in a process of its own, forked from one that has imported what all of them need.
 
-python served.py SOCKET                     serves until the socket's folder is gone
-python -I -S served.py SOCKET NAME WORDS    attnoracle or pytest: its words, folder, environment and streams
-                                            go to the server, its exit code comes back
+python served.py SOCKET                     serves until the socket is gone
+python -I -S served.py SOCKET NAME WORDS    attnoracle, pytest or a script for python: the words, folder, environment
+                                            and streams go to the server, the exit code comes back
 """
 
 import gc
 import json
 import os
+import runpy
 import socket
 import sys
 from multiprocessing import forkserver
@@ -101,7 +102,10 @@ def _run(name: str, *words: str) -> None:
 
     if name == "attnoracle":
         program()
-    leave(int(pytest.main([*words])))
+    if name == "pytest":
+        leave(int(pytest.main([*words])))
+    runpy.run_path(words[0], run_name="__main__")
+    leave(0)
 
 
 if __name__ == "__main__":

@@ -38,8 +38,9 @@ class Contract:
     probability_scale: float = 1.0
     """What the probabilities are multiplied by before they are rounded: 448 fills the range of e4m3."""
     dequantised: Format | None = None
-    """Format that values of a cache with a scale a tile (fp8_ds_mla) are rounded to once they are multiplied by it;
-    None: they are used exactly. One scale for the whole cache is a factor outside the products and rounds nothing."""
+    """Format that values of a cache with a scale a tile (fp8_ds_mla) are rounded to, to nearest even, once they are
+    multiplied by it in fp32; None: they are used exactly. One scale for the whole cache is a factor outside the
+    products and rounds nothing."""
     accumulator: Format = "fp32"
     """Format that q.k and P.V are accumulated in."""
     partials: Format | None = None

@@ -1,8 +1,6 @@
 """``python -m attnoracle.oracle``, the same as the command ``attnoracle``."""
 
-import sys
-
-from .cli.app import main
+from .cli.app import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver, get_context
+from multiprocessing import forkserver, get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -59,31 +62,50 @@ def total_memory() -> int:
     return found
 
 
-def context(device: str, confined: bool) -> Any:
-    """How worker processes start.
+def forked(device: str) -> bool:
+    """Whether worker processes are forked from a server that has imported everything and has no threads.
 
-    Confined ones on a CPU are forked from a server that has imported everything and has no threads: a fresh worker
-    for each implementation would otherwise cost two seconds of imports. CUDA does not survive a fork.
+    Each would otherwise import torch and triton anew, three seconds of a core. CUDA does not survive a fork.
     """
-    if confined and device == "cpu" and sys.platform.startswith("linux"):
-        server = get_context("forkserver")
-        server.set_forkserver_preload(_PRELOAD)
-        _ensure_server()
-        return server
-    return get_context("spawn")
+    return device == "cpu" and sys.platform.startswith("linux")
 
 
-def _ensure_server() -> None:
+def context(device: str) -> Any:
+    """How worker processes start: forked, or spawned."""
+    if not forked(device):
+        return get_context("spawn")
+    ensure_server()
+    return get_context("forkserver")
+
+
+def ensure_server() -> None:
     """Start the server, if it does not run, with this process's search path, wherever that has moved meanwhile."""
+    forkserver.set_forkserver_preload(_PRELOAD)
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     try:
-        forkserver.ensure_running()
+        with interrupts_held():
+            forkserver.ensure_running()
     finally:
         if before is None:
             del os.environ["PYTHONPATH"]
         else:
             os.environ["PYTHONPATH"] = before
+
+
+@contextmanager
+def interrupts_held() -> Iterator[None]:
+    """Children started here do not see Ctrl-C, which ends the whole run through the parent."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    # Started along with the first child otherwise, and that start unblocks SIGINT again.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def confine(confinement: Confinement, device: str) -> None:

@@ -17,7 +17,7 @@ from ..reference.sparse_mqa import sparse_chunks
 from .errors import unknown
 from .judge import attention, indexer, layouts, merge, topk
 from .judge.findings import Judgement
-from .judge.formats import TORCH_DTYPE, format_of
+from .judge.formats import TORCH_DTYPE, format_of, rounded
 
 Arguments = Mapping[str, Any]
 #: (inputs, outputs, contract, whether to check the input's power) to what was found.
@@ -105,6 +105,18 @@ def _sparse_chunks(a: Arguments) -> Iterator[Chunk]:
     )
 
 
+def as_multiplied(chunk: Chunk, fmt: Format | None) -> Chunk:
+    """The chunk with latents as a kernel multiplies them: code times scale in fp32, rounded to nearest in ``fmt``.
+
+    None: exact. The rotated dims have no scale and stay as they are.
+    """
+    if fmt is None:
+        return chunk
+    values = rounded(chunk.values.to(torch.float32), fmt).to(chunk.keys)
+    keys = torch.cat((values, chunk.keys[..., values.shape[-1] :]), -1)
+    return replace(chunk, keys=keys, values=values)
+
+
 def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> attention.Answer:
     """What an implementation of attention returned, and what its numbers are held to."""
     lse, multiplicity = outputs[1] if len(outputs) > 1 else None, 1.0
@@ -115,9 +127,11 @@ def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contr
 
 def _attention(name: str) -> Judge:
     def judge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+        answer = attention_answer(name, a, outputs, contract)
+        multiplied = answer.contract.dequantised
         return attention.judge(
-            lambda: attention_chunks(name, a),
-            attention_answer(name, a, outputs, contract),
+            lambda: (as_multiplied(chunk, multiplied) for chunk in attention_chunks(name, a)),
+            replace(answer, contract=replace(answer.contract, dequantised=None)),
             a["scale"],
             a.get("sink"),
             power=power,

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 
 from .case import Case
-from .confinement import GIVE_UP, LOOK, Confinement, worker_threads
+from .confinement import GIVE_UP, LOOK, Confinement, ensure_server, forked, worker_threads
 from .environment import cpu_count
 from .fleet.feed import OnDone, OnResult, drive
 from .fleet.protocol import Answer, Lost
@@ -122,8 +122,14 @@ class Pool:
         return self._tries
 
     def start(self, count: int | None = None) -> None:
-        """Have ``count`` workers, at most ``jobs``; none where this process does the work itself."""
+        """Have ``count`` workers, at most ``jobs``; none where this process does the work itself.
+
+        Where nobody says how many, and they are forked, what they are forked from: waiting for it would be no overlap.
+        """
         if self._here_only:
+            return
+        if count is None and forked(self._device):
+            ensure_server()
             return
         while len(self._workers) < (self._jobs if count is None else min(self._jobs, count)):
             threads = worker_threads(self._jobs)

@@ -1,4 +1,4 @@
-"""Imported by the server that confined workers are forked from, so that none of them imports it again."""
+"""Imported by the server that workers are forked from, so that none of them imports it again."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import cache
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -44,6 +45,7 @@ def use_profile() -> str:
     return name
 
 
+@cache  # building a strategy costs as much as a draw from it
 def lengths(largest: int = 129, requests: int = 3) -> st.SearchStrategy[tuple[tuple[int, int], ...]]:
     """(queries, keys) of 1 to ``requests`` requests, up to ``largest`` each; 0 and fewer keys than queries too."""
     near = st.sampled_from([edge for edge in EDGES if edge <= largest])
@@ -52,6 +54,7 @@ def lengths(largest: int = 129, requests: int = 3) -> st.SearchStrategy[tuple[tu
     return st.lists(st.tuples(st.one_of(few, one), one), min_size=1, max_size=requests).map(tuple)
 
 
+@cache
 def options(operator: str) -> st.SearchStrategy[tuple[str, ...]]:
     """Options that go together: at most one pattern, at most one poison, any of the others."""
     picks = (

@@ -8,13 +8,12 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
-from multiprocessing import resource_tracker
+from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from .case import Case
-from .confinement import Confinement, Said, confine, context, resident
+from .confinement import Confinement, Said, confine, context, interrupts_held, resident
 from .guests import known
 from .threads import limit_threads
 from .verdict import Verdict
@@ -27,20 +26,20 @@ Judge = Callable[[Case, str, str], Verdict]
 class Worker:
     """A process that judges one pair at a time.
 
-    A spawned one, not a fork of this one: CUDA and threads do not survive that. With a confinement it has limits, and
-    what it prints goes no further than its last words.
+    Not a fork of this one: CUDA and threads do not survive that. With a confinement it has limits, and what it prints
+    goes no further than its last words.
     """
 
     def __init__(self, judge: Judge, device: str, threads: int, confinement: Confinement | None = None) -> None:
-        start = context(device, confinement is not None)
+        start = context(device)
         self._pipe, theirs = start.Pipe()
         mouth, self._ear, self._said = None, None, None
         if confinement is not None:
             self._ear, mouth = start.Pipe(duplex=False)
             self._said = Said(self._ear.fileno())
-        job = (theirs, judge, device, threads, known.snapshot(), mouth, confinement)
+        job = (dict(os.environ), theirs, judge, device, threads, known.snapshot(), mouth, confinement)
         self._process = start.Process(target=_work, args=job)
-        with _interrupts_held():
+        with interrupts_held():
             self._process.start()
         theirs.close()
         if mouth is not None:
@@ -150,22 +149,8 @@ def _ending(code: int | None) -> str:
     return f"signal {-code} ({names[-code]})" if -code in names else f"signal {-code}"
 
 
-@contextmanager
-def _interrupts_held() -> Iterator[None]:
-    """Children started here do not see Ctrl-C, which ends the whole run through the parent."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    # Started along with the first child otherwise, and that start unblocks SIGINT again.
-    resource_tracker.ensure_running()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
 def _work(
+    environment: dict[str, str],
     pipe: Connection,
     judge: Judge,
     device: str,
@@ -175,6 +160,8 @@ def _work(
     confinement: Confinement | None,
 ) -> None:
     """The worker's side: one verdict a message, until the parent closes the pipe."""
+    os.environ.clear()  # what it is forked from may have another
+    os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a kernel prints must not get between the lines of a report on stdout.
     if mouth is not None:

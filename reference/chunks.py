@@ -14,10 +14,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 #: Most scores of a chunk, and most key elements gathered for it (128 MiB each in float64); one query always fits.
 CHUNK_ELEMENTS = 2**24
+#: The same on a CPU: 8 MiB lie in its cache, and come from memory that the allocator has; what is larger than 32 MiB is
+#: mapped anew by glibc and zeroed page by page by the kernel, which took more time than the sums.
+CPU_CHUNK_ELEMENTS = 2**20
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,6 +48,11 @@ class Chunk:
     def place(self, tensor: Tensor) -> Tensor:
         """A result [x, m, ...] of this chunk as [tokens, h, ...], ready for the packed rows ``rows``."""
         return tensor.transpose(0, 1) if self.heads_first else tensor
+
+
+def chunk_elements(device: torch.device) -> int:
+    """Most elements of a chunk on a device."""
+    return CPU_CHUNK_ELEMENTS if device.type == "cpu" else CHUNK_ELEMENTS
 
 
 def cut(rows: slice, per_query: int, limit: int) -> Iterator[slice]:

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from .arguments import bind_sizes, compute_dtype, request_slices
-from .chunks import CHUNK_ELEMENTS, Chunk, cut
+from .chunks import Chunk, chunk_elements, cut
 from .softmax import attend_all
 
 
@@ -43,13 +43,14 @@ def dense_chunks(
     cu_k: Tensor,
     *,
     causal: bool = True,
-    limit: int = CHUNK_ELEMENTS,
+    limit: int | None = None,
     compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
-    """The call in heads-first chunks of at most ``limit`` scores; keys that no query of a chunk reaches are left out.
+    """The call in heads-first chunks of at most ``limit`` scores (None: what suits the device).
 
-    The keys and values of one request are held once in the compute dtype, besides the chunk. ``compute`` replaces the
-    compute dtype that follows from the inputs: float64 for the truth about low-precision inputs.
+    Keys that no query of a chunk reaches are left out. The keys and values of one request are held once in the compute
+    dtype, besides the chunk. ``compute`` replaces the compute dtype that follows from the inputs: float64 for the truth
+    about low-precision inputs.
     """
     sizes = bind_sizes(("q", q, "s h d"), ("k", k, "t h d"), ("v", v, "t h v"))
     queries_of, keys_of = request_slices("cu_q", cu_q, sizes["s"]), request_slices("cu_k", cu_k, sizes["t"])
@@ -62,7 +63,7 @@ def dense_chunks(
         total = keys.stop - keys.start
         # Query i sees the keys j <= i + ahead; without causality the first query reaches the last key.
         ahead = total - (queries.stop - queries.start) if causal else total
-        for rows in cut(queries, sizes["h"] * total, limit):
+        for rows in cut(queries, sizes["h"] * total, limit or chunk_elements(q.device)):
             reach = min(total, max(0, rows.stop - queries.start + ahead))
             i = torch.arange(rows.start - queries.start, rows.stop - queries.start, device=q.device)
             j = torch.arange(reach, device=q.device)

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from .arguments import bind_sizes, compute_dtype, require_integers, require_scales
-from .chunks import CHUNK_ELEMENTS, cut
+from .chunks import chunk_elements, cut
 
 
 def indexer_scores(
@@ -60,7 +60,7 @@ def indexer_chunks(
     *,
     q_scale: Tensor | None = None,
     max_seqlen_k: int | None = None,
-    limit: int = CHUNK_ELEMENTS,
+    limit: int | None = None,
 ) -> Iterator[tuple[slice, Tensor]]:
     """The query rows in order and their scores [x, ...]; at most ``limit`` scores of single heads at a time."""
     sizes = bind_sizes(
@@ -78,7 +78,7 @@ def indexer_chunks(
     dtype = compute_dtype(q, k, k_scale, weights)
     keys = k.to(dtype)
     column = torch.arange(sizes["t"], device=q.device)
-    for rows in cut(slice(0, sizes["s"]), sizes["i"] * sizes["t"], limit):
+    for rows in cut(slice(0, sizes["s"]), sizes["i"] * sizes["t"], limit or chunk_elements(q.device)):
         wanted = torch.einsum("xie,te->xit", q[rows].to(dtype), keys).relu_()
         folded = weights[rows].to(dtype) if q_scale is None else weights[rows].to(dtype) * q_scale[rows].to(dtype)
         scores = torch.einsum("xi,xit->xt", folded, wanted) * k_scale.to(dtype)

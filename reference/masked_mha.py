@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from .arguments import compute_dtype, request_slices
-from .chunks import CHUNK_ELEMENTS, Chunk
+from .chunks import Chunk
 from .dense_mha import dense_chunks
 from .softmax import attend_all
 
@@ -56,7 +56,7 @@ def masked_chunks(
     cu_k: Tensor,
     *,
     causal: bool = True,
-    limit: int = CHUNK_ELEMENTS,
+    limit: int | None = None,
     compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
     """The chunks of dense attention, each with the bits of its queries; ``limit`` and ``compute`` as there."""

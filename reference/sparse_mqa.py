@@ -26,7 +26,7 @@ from torch import Tensor
 
 from .arguments import bind_sizes, compute_dtype, require_integers
 from .cache_rows import CacheRows
-from .chunks import CHUNK_ELEMENTS, Chunk, cut
+from .chunks import Chunk, chunk_elements, cut
 from .layouts import require_scale
 from .softmax import attend_all
 
@@ -79,7 +79,7 @@ def sparse_chunks(
     cache_format: str = "model",
     q_scale: float = 1.0,
     k_scale: float = 1.0,
-    limit: int = CHUNK_ELEMENTS,
+    limit: int | None = None,
     compute: torch.dtype | None = None,
 ) -> Iterator[Chunk]:
     """The call in tokens-first chunks of at most ``limit`` scores and as many gathered key elements.
@@ -97,8 +97,8 @@ def sparse_chunks(
         require_integers(lengths=lengths)
     dtype = compute or compute_dtype(q, kv)
     cache = CacheRows(kv, value_dim, sizes["d"] - value_dim, cache_format, k_scale)
-    slots = torch.arange(sizes["k"], device=q.device)
-    for rows in cut(slice(0, sizes["s"]), sizes["k"] * max(sizes["d"], sizes["h"]), limit):
+    slots, most = torch.arange(sizes["k"], device=q.device), limit or chunk_elements(q.device)
+    for rows in cut(slice(0, sizes["s"]), sizes["k"] * max(sizes["d"], sizes["h"]), most):
         chosen = indices[rows].long()
         used = (chosen >= 0) & (chosen < len(cache))
         if lengths is not None:

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from .arguments import bind_sizes, require_integers
-from .chunks import CHUNK_ELEMENTS, cut
+from .chunks import chunk_elements, cut
 
 
 def topk_select(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple[Tensor]:
@@ -37,12 +37,13 @@ def topk_select(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple[Tens
         raise ValueError(f"ks, ke: expected windows in [0, {sizes['t']}], got [{ks[row]}, {ke[row]}) in row {row}")
     indices = torch.empty(sizes["s"], k, dtype=torch.int32, device=scores.device)
     position = torch.arange(k, device=scores.device)
-    for rows in cut(slice(0, sizes["s"]), max(sizes["t"], k), CHUNK_ELEMENTS):
+    for rows in cut(slice(0, sizes["s"]), max(sizes["t"], k), chunk_elements(scores.device)):
         begin, end = ks[rows, None].long(), ke[rows, None].long()
         indices[rows] = torch.where(position < end - begin, position, -1).int()
         long = (end - begin > k).flatten().nonzero().flatten()  # only these need their scores sorted
         if len(long):
-            indices[rows.start + long] = select_rows(scores[rows][long], begin[long], end[long], k).int()
+            reach = int(end[long].max())
+            indices[rows.start + long] = select_rows(scores[rows, :reach][long], begin[long], end[long], k).int()
     return (indices,)
 
 

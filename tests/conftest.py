@@ -1,12 +1,38 @@
 """Hypothesis draws the same examples every time unless HYPOTHESIS_PROFILE=nightly asks for others."""
 
+import os
+import subprocess
+import sys
+import time
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 
 from attnoracle.oracle.strategies import use_profile
 
 use_profile()
+
+
+SERVED = Path(__file__).with_name("served.py")
+
+
+@pytest.fixture(scope="session")
+def served(tmp_path_factory):
+    """The start of a command line that runs ``attnoracle``, ``pytest`` or a script in a fork: none imports torch again.
+
+    For tests of what a command does. Those of how a process starts, is interrupted or ends start one of their own.
+    """
+    path = tmp_path_factory.mktemp("server") / "socket"
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    env.pop("TRITON_INTERPRET", None)
+    process = subprocess.Popen([sys.executable, SERVED, path], env=env)
+    while not path.exists():
+        assert process.poll() is None, "the server did not start"
+        time.sleep(0.05)
+    yield [sys.executable, "-I", "-S", str(SERVED), str(path)]
+    path.unlink()
+    process.wait(60.0)
 
 
 @pytest.fixture(scope="session")

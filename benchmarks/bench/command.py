@@ -86,30 +86,6 @@ def run(request: Request) -> int:
     return 0 if counts["timed"] else 2
 
 
-def crossover(
-    words: Sequence[str],
-    geometry: str,
-    sizes: tuple[int, ...],
-    device: str,
-    seconds: float,
-    json: str | None,
-    policy: str | None,
-) -> int:
-    """Measure where masked MHA stops winning, print it, and write JSON and the policy file. Returns the exit code."""
-    from ...oracle.environment import environment
-    from ...oracle.reports.json_report import document, dumps
-    from . import crossover as crossing
-    from .report import print_crossover
-
-    with contextlib.redirect_stdout(sys.stderr):
-        rows, text = crossing.run(geometry, sizes, device=device, seconds=seconds)
-    summary = {"geometry": geometry, "tensor_parallel": list(sizes), "device": device}
-    write(json, lambda: dumps(document("bench", words, environment(), summary, **crossing.as_lists(rows))))
-    write(policy, lambda: text)
-    print_crossover(console(stderr="-" in (json, policy)), geometry, rows)
-    return 0
-
-
 def _cases(settings: Sequence[plan.Setting]) -> list[Case]:
     return list(dict.fromkeys(setting.case() for setting in settings))
 

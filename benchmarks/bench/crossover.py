@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Literal
+
+import torch
 
 from ...optimized.catalogue import IMPLEMENTATIONS
 from ...oracle.case import Case
@@ -19,6 +21,8 @@ from ...oracle.check import check
 from ...oracle.config import load
 from ...oracle.errors import BadInput, Unsupported
 from ...oracle.geometry import Geometry
+from . import borrowed
+from .stages import Prefill, Shape, together
 from .timing import Timing, interleaved
 
 #: Lengths are multiples of this.
@@ -27,6 +31,8 @@ STEP = 1024
 LONGEST = 65536
 CONTEXT_QUERIES = (4096, 8192)
 BACKEND = "FLASHMLA_SPARSE"
+#: Of one point: who is faster, where the quartiles of the two do not overlap.
+Outcome = Literal["MHA", "MQA", "noise"]
 _MASKED = "masked_mha/hopper"
 _SPARSE = ("sparse_mqa/hopper", "sparse_mqa/hopper-shared")
 
@@ -42,11 +48,13 @@ class Point:
     mqa_kernel: str
 
     @property
-    def mha_wins(self) -> bool:
-        return self.mha.high < self.mqa.low
+    def outcome(self) -> Outcome:
+        if self.mha.high < self.mqa.low:
+            return "MHA"
+        return "MQA" if self.mqa.high < self.mha.low else "noise"
 
     def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"mha_wins": self.mha_wins, "ratio": self.mqa.median / self.mha.median}
+        return asdict(self) | {"outcome": self.outcome, "ratio": self.mqa.median / self.mha.median}
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,29 +65,44 @@ class Row:
     heads: int
     pure: int
     """Longest fresh prompt that MHA wins; 0: none."""
+    pure_from: int
+    """Shortest fresh prompt that MHA was seen to win; the shortest tried, or where noise ends."""
     context: tuple[tuple[int, int], ...]
     """(longest sequence, query length): MHA wins up to the one with at least the other new tokens."""
     points: tuple[Point, ...]
 
+    @property
+    def least(self) -> int:
+        """Least new tokens of a fresh prompt that takes masked MHA; 0 where every length tried below won too."""
+        tried = [point.query for point in self.points if point.query == point.seq]
+        return 0 if self.pure_from <= min(tried, default=0) else self.pure_from
 
-def largest(wins: Callable[[int], bool], low: int, high: int) -> int:
-    """The largest multiple of STEP in low..high up to which ``wins`` holds, taking it to hold up to some length; 0 if
-    not even at ``low``. Doubles first, then bisects."""
-    if not wins(low):
-        return 0
-    good, bad = low, high + STEP
-    while good * 2 < bad and good * 2 <= high:
-        if not wins(good * 2):
-            bad = good * 2
+
+def largest(outcome: Callable[[int], Outcome], low: int, high: int) -> tuple[int, int]:
+    """(the largest length that MHA wins, the smallest one seen to win), multiples of STEP in low..high; zeros: none.
+
+    Lengths are doubled until MQA wins one: at short lengths the two may differ by less than their noise, which decides
+    nothing about longer ones. Between the last length won and the next one tried, it is bisected.
+    """
+    tried: dict[int, Outcome] = {}
+    length = low
+    while True:
+        tried[length] = outcome(length)
+        if tried[length] == "MQA" or length == high:
             break
-        good *= 2
+        length = min(2 * length, high)
+    won = [length for length, which in tried.items() if which == "MHA"]
+    if not won:
+        return 0, 0
+    good = max(won)
+    bad = min((length for length in tried if length > good), default=good + STEP)
     while bad - good > STEP:
         middle = (good + bad) // 2 // STEP * STEP
-        if wins(middle):
+        if outcome(middle) == "MHA":
             good = middle
         else:
             bad = middle
-    return good
+    return good, min(won)
 
 
 def intervals(wins: Sequence[tuple[int, int]]) -> tuple[tuple[int, int], ...]:
@@ -99,12 +122,14 @@ def require_device(device: str) -> None:
         raise Unsupported("bench crossover: expected a CUDA device, got cpu; CPU figures make no policy")
 
 
-def verify(name: str, geometry: str, heads: int) -> None:
+def verify(name: str, geometry: str, heads: int, device: str = "cuda") -> None:
     """Raises BadInput unless the kernel passes its check on this model: there is no policy from wrong kernels."""
     operator = name.partition("/")[0]
-    text = f"{operator}:{geometry}:h{heads}:q700:k2600:top2048:bf16:randn:contiguous:-:s0"
+    lengths = "q700:k2600" if device.startswith("cuda") else "q3:k70"
+    text = f"{operator}:{geometry}:h{heads}:{lengths}:top{0 if operator == 'dense_mha' else 2048}"
+    text += ":bf16:randn:contiguous:-:s0"
     one = next(one for one in IMPLEMENTATIONS if one.name == name)
-    verdict = check(Case.parse(text), one, device="cuda")
+    verdict = check(Case.parse(text), one, device=device)
     if verdict.status not in ("PASS", "UNSUPPORTED"):
         raise BadInput(f"{name} does not pass {text}: {verdict.status} {verdict.reason}; no policy is made from it")
 
@@ -116,21 +141,23 @@ def measure_row(geometry: Geometry, tensor_parallel: int, *, seconds: float) -> 
         verify(name, geometry.name, heads)
     points: dict[tuple[int, int], Point] = {}
 
-    def wins(query: int, seq: int) -> bool:
+    def outcome(query: int, seq: int) -> Outcome:
         if (query, seq) not in points:
             points[query, seq] = measure_point(geometry, heads, query, seq, seconds=seconds)
-        return points[query, seq].mha_wins
+        return points[query, seq].outcome
 
     # Up to top-k tokens dense MHA runs, whatever the table says.
-    pure = largest(lambda length: wins(length, length), geometry.index_topk + STEP, LONGEST)
-    context = [(query, largest(partial(wins, query), query + STEP, LONGEST)) for query in CONTEXT_QUERIES]
-    return Row(tensor_parallel, heads, pure, intervals(context), tuple(points[key] for key in sorted(points)))
+    pure, first = largest(lambda length: outcome(length, length), geometry.index_topk + STEP, LONGEST)
+    context = [(query, largest(partial(outcome, query), query + STEP, LONGEST)[0]) for query in CONTEXT_QUERIES]
+    # Where another machine's table would change to MQA: what that costs here can be read off.
+    for query, seq in borrowed.limits(geometry, tensor_parallel):
+        if geometry.index_topk < seq <= LONGEST:
+            outcome(query, seq)
+    return Row(tensor_parallel, heads, pure, first, intervals(context), tuple(points[key] for key in sorted(points)))
 
 
 def measure_point(geometry: Geometry, heads: int, query: int, seq: int, *, seconds: float) -> Point:
     """Both routes, interleaved; of the sparse kernels the faster one."""
-    import torch
-
     routes = _routes(geometry, heads, query, seq)
     timings = dict(zip(routes, interleaved(list(routes.values()), torch.device("cuda"), seconds=seconds), strict=True))
     mha = timings.pop(_MASKED)
@@ -139,50 +166,11 @@ def measure_point(geometry: Geometry, heads: int, query: int, seq: int, *, secon
 
 
 def _routes(geometry: Geometry, heads: int, query: int, seq: int) -> dict[str, Callable[[], Any]]:
-    import torch
-
-    from ...optimized.triton_kernels.build_mask import build_mask
-    from ...oracle.inputs import rng
-
-    device, half = torch.device("cuda"), torch.bfloat16
-    nope, rope, value = geometry.qk_nope_head_dim, geometry.qk_rope_head_dim, geometry.v_head_dim
-    rank, topk, scale = geometry.kv_lora_rank, geometry.index_topk, geometry.softmax_scale
-
-    def random(*shape: int) -> Any:
-        return torch.randn(shape, device=device, dtype=half)
-
-    latent, q_nope, q_pe = random(seq, rank + rope), random(query, heads, nope), random(query, heads, rope)
-    up = random(rank, heads, nope + value) * rank**-0.5
-    absorb, restore = up[..., :nope].permute(1, 2, 0).contiguous(), up[..., nope:].permute(1, 0, 2).contiguous()
-    position = torch.arange(query, device=device)
-    indices = rng.distinct(rng.key(0, "crossover"), topk, position + (seq - query + 1), position)
-    indices = indices[:, torch.randperm(topk, device=device)].to(torch.int32).contiguous()
-    cu_q, cu_k = (torch.tensor([0, n], dtype=torch.int32, device=device) for n in (query, seq))
-    start, length = cu_q[:1], torch.tensor([seq], dtype=torch.int32, device=device)
-    rows, words = -(-query // 256) * 256, -(-seq // 128) * 4
-    q = torch.cat([q_nope, q_pe], -1)
-    by_name = {one.name: one for one in IMPLEMENTATIONS}
-    masked = by_name[_MASKED].load()
-
-    def mha() -> Any:
-        raised = (latent[:, :rank] @ up.view(rank, -1)).view(seq, heads, nope + value)
-        shared = latent[:, None, rank:].expand(seq, heads, rope)
-        k = torch.cat([raised[..., :nope], shared], -1)
-        (mask,) = build_mask(indices, cu_q, start, length, rows=rows, words=words)
-        return masked(q, k, raised[..., nope:], mask, cu_q, cu_k, scale=scale)
-
-    def mqa(kernel: Callable[..., Any]) -> Callable[[], Any]:
-        def run() -> Any:
-            absorbed = torch.empty(query, heads, rank + rope, device=device, dtype=half)
-            absorbed[..., :rank] = torch.bmm(q_nope.transpose(0, 1), absorb).transpose(0, 1)
-            absorbed[..., rank:] = q_pe
-            out, _ = kernel(absorbed, latent, indices, scale=scale, value_dim=rank)
-            return torch.bmm(out.transpose(0, 1), restore).transpose(0, 1)
-
-        return run
-
+    prefill = Prefill(Shape(geometry, heads, query, seq))
     sparse = _SPARSE if heads <= 32 else _SPARSE[:1]
-    return {_MASKED: mha, **{name: mqa(by_name[name].load()) for name in sparse}}
+    return {
+        name: together(prefill.route(name.partition("/")[0], name.partition("/")[2])) for name in (_MASKED, *sparse)
+    }
 
 
 def policy(geometry: Geometry, rows: Sequence[Row], *, device: str, date: str) -> str:
@@ -206,7 +194,7 @@ def policy(geometry: Geometry, rows: Sequence[Row], *, device: str, date: str) -
             f"head_dims = [{geometry.qk_head_dim}, {geometry.v_head_dim}]",
             f'backend = "{BACKEND}"',
             f"tensor_parallel = {row.tensor_parallel}",
-            f"pure = {[[row.pure, 0]] if row.pure else []}",
+            f"pure = {[[row.pure, row.least]] if row.pure else []}",
             f"context = {[list(pair) for pair in row.context]}",
         ]
     return "\n".join(lines) + "\n"
@@ -223,13 +211,20 @@ def run(geometry_name: str, sizes: Sequence[int], *, device: str, seconds: float
     return rows, policy(geometry, rows, device=known["device"]["name"], date=known["date"][:10])
 
 
-def as_lists(rows: Sequence[Row]) -> dict[str, Any]:
-    """JSON lists: one entry a tensor-parallel size, one a point."""
+def as_lists(geometry: Geometry, rows: Sequence[Row]) -> dict[str, Any]:
+    """JSON lists: an entry a tensor-parallel size, one a point, one a point that a borrowed table routes wrongly."""
     return {
         "crossovers": [
-            {"tensor_parallel": row.tensor_parallel, "heads": row.heads, "pure": row.pure, "context": row.context}
+            {
+                "tensor_parallel": row.tensor_parallel,
+                "heads": row.heads,
+                "pure": row.pure,
+                "pure_from": row.pure_from,
+                "context": row.context,
+            }
             for row in rows
         ],
+        "costs": [cost.as_dict() for row in rows for cost in borrowed.costs(geometry, row.tensor_parallel, row.points)],
         "results": [
             {"tensor_parallel": row.tensor_parallel, "heads": row.heads} | point.as_dict()
             for row in rows

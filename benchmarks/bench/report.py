@@ -15,7 +15,6 @@ from ...oracle.case import Case
 from ...oracle.reports.plain import line, plural
 from ...oracle.routes.grammar import length_text
 from .ceilings import Ceilings
-from .crossover import Row
 from .measure import Result
 from .ratios import is_ours
 
@@ -75,23 +74,9 @@ def _print_shape(console: Console, results: Sequence[Result]) -> None:
             console.print(Text(f"  {line(backend)} {result.status}: {line(result.reason)}", style))
 
 
-def print_crossover(console: Console, geometry: str, rows: Sequence[Row]) -> None:
-    """Where masked MHA wins, one line a tensor-parallel size, and what it is against sparse MQA at each length."""
-    console.print(Text(f"{line(geometry)}: masked MHA against sparse MQA, projections included", "bold"))
-    for row in rows:
-        pure = f"up to {length_text(row.pure)}" if row.pure else "never"
-        cached = ", ".join(f"{length_text(q)} new up to {length_text(seq)}" for seq, q in row.context) or "never"
-        console.print(
-            f"TP {row.tensor_parallel}, {plural(row.heads, 'head')}: fresh prompts {pure}; with context {cached}"
-        )
-        for point in row.points:
-            shape = f"q{length_text(point.query)}" + (f"s{length_text(point.seq)}" if point.seq > point.query else "")
-            ratio = point.mqa.median / point.mha.median
-            times = f"{milliseconds(point.mha.median):>10} {milliseconds(point.mqa.median):>10}"
-            console.print(f"  {shape:>10} {times}  x{ratio:.2f}{'  MHA' if point.mha_wins else ''}")
-
-
 def milliseconds(seconds: float) -> str:
+    if seconds >= 1.0:
+        return f"{seconds:.3g} s"
     return f"{1e3 * seconds:.3g} ms" if seconds >= 1e-4 else f"{1e6 * seconds:.3g} us"
 
 

@@ -55,8 +55,11 @@ def compare(subject: Subject, suite: Suite) -> tuple[StageResult, ...]:
         hidden, start, count = drawn * size, front * suite.model.topk, max(1, new * suite.model.topk)
         try:
             shipped = Shipped(suite.config, suite.state())
-        except ImportError:
-            raise Unsupported(f"transformers {version()} has no {kind}") from None
+        except ImportError as error:
+            if (error.name or "").startswith("transformers.models."):
+                raise Unsupported(f"transformers {version()} has no {kind}") from None
+            # One of its own needs is missing or does not fit: that says nothing of the model.
+            raise Unsupported(f"transformers {version()} cannot be imported: {error}") from None
         spans = ((0, start), (start, start + count)) if start else ((0, count),)
         runs: list[dict[str, Tensor]] = []
         try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import traceback
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
@@ -32,7 +32,7 @@ from .report import report
 from .repro import repro
 from .route import route
 from .shrink import shrink
-from .terminal import PipeClosed, close_stdout, open_streams, say
+from .terminal import PipeClosed, close_stdout, leave, open_streams, say
 
 #: What a shell reports for a program that a closed pipe ended.
 _PIPE_CLOSED = 141
@@ -111,3 +111,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         )
         return BROKEN
     return 0
+
+
+def program() -> NoReturn:
+    """``main`` as a program of its own."""
+    leave(main())

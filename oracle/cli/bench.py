@@ -39,8 +39,19 @@ Png = Annotated[str | None, typer.Option("--png", metavar="FILE", help="Draw the
 
 Tp = Annotated[
     list[int] | None,
-    typer.Option("--tp", metavar="N", min=1, help="For crossover: tensor-parallel sizes. [default: 1 2 4 8]"),
+    typer.Option("--tp", metavar="N", min=1, help="For the words below: tensor-parallel sizes. [default: 1 2 4 8]"),
 ]
+Routes = Annotated[
+    list[str] | None,
+    typer.Option("--route", metavar="NAME", help="For whole: this route, whatever fits. Repeatable. [default: all]"),
+]
+Requests = Annotated[
+    list[int] | None,
+    typer.Option("--requests", metavar="N", min=1, help="For decode: so many at once. [default: 1 8 32]"),
+]
+Steps = Annotated[int, typer.Option("--steps", min=4, help="For decode: tokens of each request.")]
+#: Words that may stand before, or instead of, batches.
+MODES = ("crossover", "whole", "decode")
 Policy = Annotated[str | None, typer.Option("--policy", metavar="FILE", help="For crossover: write the routing table.")]
 
 
@@ -66,10 +77,15 @@ def bench(
     list_: options.List = False,
     tp: Tp = None,
     policy: Policy = None,
+    route: Routes = None,
+    requests: Requests = None,
+    steps: Steps = 1024,
 ) -> None:
     """Time implementations side by side; what fails its check on a shape is not timed on it.
 
-    With the word crossover instead of a batch: up to which lengths masked MHA beats sparse MQA, as a routing table.
+    With a word instead of a batch: crossover, up to which lengths masked MHA beats sparse MQA, as a routing table;
+    whole BATCH…, what a prefill pays on each route, indexer and projections included; decode, whether decoding slows
+    down where the indexer may skip short prompts.
     """
     from ..errors import BadInput
     from ..routes.picture import require_matplotlib
@@ -86,16 +102,31 @@ def bench(
     package: str = (__package__ or "").rpartition(".oracle")[0] + ".benchmarks.bench"
     plan: Any = import_module(f"{package}.plan")
     command: Any = import_module(f"{package}.command")
-    if batch == ["crossover"]:
-        words = ["attnoracle", *context.obj]
-        raise typer.Exit(command.crossover(words, geometry, tuple(tp or (1, 2, 4, 8)), where, seconds, json, policy))
-    if tp or policy:
-        raise BadInput("--tp, --policy: expected the word crossover instead of a batch")
+    words = ["attnoracle", *context.obj]
+    mode = batch[0] if batch and batch[0] in MODES else ""
+    _only_for(mode, {"tp": tp, "policy": policy, "route": route, "requests": requests})
+    if mode:
+        modes: Any = import_module(f"{package}.modes")
+        asked = modes.Asked(words, geometry, tuple(tp or (1, 2, 4, 8)), where, seconds, json, png)
+        if mode == "crossover":
+            raise typer.Exit(modes.crossover(asked, policy))
+        if mode == "whole":
+            raise typer.Exit(modes.whole(asked, (batch or [])[1:], route or ()))
+        raise typer.Exit(modes.decode(asked, requests or (1, 8, 32), steps))
     base = plan.Setting(operator, geometry, "q1k", heads, topk, pattern, dtype, kind, seed)
     settings = command.settings_of(base, batch or (), sweep or (), config or ())
     if list_:
         command.list_cases(settings)
         return
-    words = ["attnoracle", *context.obj]
     request = command.Request(words, settings, implementation or (), where, seconds, json, csv, png)
     raise typer.Exit(command.run(request))
+
+
+def _only_for(mode: str, given: dict[str, Any]) -> None:
+    """Raises BadInput for an option that belongs to another word."""
+    from ..errors import BadInput
+
+    homes = {"tp": MODES, "policy": ("crossover",), "route": ("whole",), "requests": ("decode",)}
+    for name, value in given.items():
+        if value and mode not in homes[name]:
+            raise BadInput(f"--{name}: expected the word {' or '.join(homes[name])} before it")

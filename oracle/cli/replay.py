@@ -45,11 +45,13 @@ def replay(
     quick: Quick = False,
     all_: All = False,
     device: options.DeviceName = options.Device.cpu,
+    jobs: options.Jobs = None,
     implementations: Implementations = Operators.reference,
     json: options.Json = None,
     list_: List = False,
 ) -> None:
     """Replay an incident: the faulty variants must fail as they did, the cures must not."""
+    from ..pool import default_jobs
     from ..replay.incident import incidents, load_incident
     from ..replay.play import prepare
 
@@ -72,6 +74,7 @@ def replay(
             quick=quick or all_,
             operators=implementations,
             device=where,
+            workers=jobs or default_jobs(where),
         )
         for one in chosen
     ]

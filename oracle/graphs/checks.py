@@ -193,7 +193,11 @@ def outputs(seen: Seen, history: list[Outcome]) -> Iterator[Violation]:
     for place, (got, wanted) in enumerate(zip(seen.got.outputs, seen.truth.outputs, strict=True)):
         inputs = [outcome.inputs[place] for outcome in history]
         parts, w_o = seen.graphed.parts_of()[place], seen.graphed.w_o[place]
-        bound = budget(parts, inputs, w_o, seen.graphed.sizes.dtype)
+        packed = any(
+            isinstance(event, OperatorCall) and event.query is not None and event.query.packed
+            for event in seen.truth.traces[place].events
+        )
+        bound = budget(parts, inputs, w_o, seen.graphed.sizes.dtype, packed=packed)
         worst = float((got.double().cpu() - wanted.double().cpu()).abs().amax())
         if not isfinite(worst) or worst > bound:
             what = f"off by {worst / bound:.3g} times its budget" if isfinite(worst) else "not finite"

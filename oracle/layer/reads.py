@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ...reference.chunks import chunk_elements, cut
 from ...reference.layer import STAMPS, BufferRead, CacheRead, SkipDecided, Trace
 from .evidence import Evidence, Violation
 
@@ -48,22 +49,33 @@ def selection_valid(evidence: Evidence) -> Iterator[Violation]:
         seen = positions[slice(*read.tokens)].to(read.indices.device) + 1
         indices, topk = _held(read.indices), read.indices.shape[1]
         fresh = (read.stamps == STAMPS.index("topk")).to(indices.device)
-        valid = (indices >= 0).sum(1)
-        wanted = seen.clamp_max(topk)
-        found = {
-            "minus-one": (valid != wanted, f"min(length, {topk}) selections are not -1"),
-            "selection": (
-                (indices >= seen[:, None]).any(1) | (indices < -1).any(1),
-                "selections are positions that the query may see",
-            ),
-            "duplicate": (_repeats(indices), "selections are distinct"),
+        said = {
+            "minus-one": f"min(length, {topk}) selections are not -1",
+            "selection": "selections are positions that the query may see",
+            "duplicate": "selections are distinct",
         }
-        for rule, (broken, said) in found.items():
+        blocks = [_wrong(indices[rows], seen[rows], topk) for rows in _blocks(indices)]
+        for rule, broken in zip(said, map(torch.cat, zip(*blocks, strict=True)), strict=True):
             rows = (broken & fresh).nonzero().flatten()
             if len(rows):
                 row = int(rows[0])
                 did = f"row {row + read.tokens[0]} of length {int(seen[row])} holds {_spell(read.indices[row])}"
-                yield evidence.violation(rule, said, did, rows.cpu() + read.tokens[0])
+                yield evidence.violation(rule, said[rule], did, rows.cpu() + read.tokens[0])
+
+
+def _blocks(table: Tensor) -> Iterator[slice]:
+    """Rows in pieces that a cache holds; one at least."""
+    return cut(slice(0, max(1, len(table))), table.shape[1], chunk_elements(table.device))
+
+
+def _wrong(indices: Tensor, seen: Tensor, topk: int) -> tuple[Tensor, Tensor, Tensor]:
+    """bool [x] each: a row has too few or too many selections, names what it may not see, names something twice."""
+    valid = indices >= 0
+    return (
+        valid.sum(1) != seen.clamp_max(topk),
+        ((indices >= seen[:, None]) | (indices < -1)).any(1),
+        _repeats(indices, valid),
+    )
 
 
 def _held(indices: Tensor) -> Tensor:
@@ -72,13 +84,13 @@ def _held(indices: Tensor) -> Tensor:
     return indices[:, : int(held[-1]) + 1 if len(held) else 1]
 
 
-def _repeats(indices: Tensor) -> Tensor:
+def _repeats(indices: Tensor, valid: Tensor) -> Tensor:
     """bool [s]: some position of a row stands twice; positions are marked, or sorted where they reach far."""
     width = int(indices.max()) + 1 if indices.numel() else 0
     if width <= 4 * indices.shape[1]:
         marked = torch.zeros(len(indices), width + 1, dtype=torch.bool, device=indices.device)
-        marked.scatter_(1, torch.where(indices >= 0, indices, width).long(), True)
-        return marked[:, :width].sum(1) != (indices >= 0).sum(1)
+        marked.scatter_(1, torch.where(valid, indices, width).long(), True)
+        return marked[:, :width].sum(1) != valid.sum(1)
     ordered = indices.sort(1).values
     return ((ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)).any(1)
 
@@ -114,11 +126,11 @@ def _selected_rows(
     named = read.slots >= 0 if selected is None else (read.slots >= 0) | (selected >= 0)
     columns = named.any(0).nonzero().flatten()
     width = int(columns[-1]) + 1 if len(columns) else 0  # nobody reads behind it
-    slots, requests, places = (x[:, :width] for x in (read.slots, read.requests, read.positions))
-    past = positions[rows].to(device)[:, None]
-    used = slots >= 0
-    foreign = used & (requests != owner[rows].to(device)[:, None])
-    future = used & ~foreign & (places > past)
+    asked = read.slots if selected is None else selected
+    tables = [x[:, :width] for x in (read.slots, read.requests, read.positions, asked)]
+    own, past = (x[rows].to(device)[:, None] for x in (owner, positions))
+    blocks = [_strays(*(x[block] for x in (*tables, own, past))) for block in _blocks(tables[0])]
+    foreign, future, other = map(torch.cat, zip(*blocks, strict=True))
     checks = [
         (
             "foreign-row",
@@ -129,14 +141,20 @@ def _selected_rows(
         ("causal", future, "a query reads its own past", "it reads rows of later tokens"),
     ]
     if selected is not None:
-        selected = selected[:, :width]
-        fresh = (selected >= 0) & (selected <= past)
-        other = fresh & ~foreign & (~used | (places != selected))
         checks.append(("index-space", other, "the row of the selected position is read", "it reads another row"))
     for rule, broken, said, did in checks:
-        bad = broken.any(1).nonzero().flatten().cpu()
+        bad = broken.nonzero().flatten().cpu()
         if len(bad):
             yield evidence.violation(rule, said, f"{read.reader}: {did}", bad + read.tokens[0])
+
+
+def _strays(
+    slots: Tensor, requests: Tensor, places: Tensor, selected: Tensor, own: Tensor, past: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """bool [x] each: a row reads what belongs to others, what is later, or not what it selected; own, past: [x, 1]."""
+    used, mine = slots >= 0, requests == own
+    unlike = (selected >= 0) & (selected <= past) & ((places != selected) | ~used) & (mine | ~used)
+    return (used & ~mine).any(1), (used & mine & (places > past)).any(1), unlike.any(1)
 
 
 def gathered_whole(evidence: Evidence) -> Iterator[Violation]:

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 
 from ...optimized.contract import UNIT_ROUNDOFF, Format
-from ...reference.chunks import Chunk
+from ...reference.chunks import Chunk, chunk_elements, cut
 from ...reference.dense_mha import dense_mha
 from ...reference.layer import Operators
-from ...reference.softmax import attend
+from ...reference.softmax import attend_all
 from ...reference.sparse_mqa import sparse_mqa
 from ..errors import Unsupported, unknown
 from ..layer.rig import REFERENCE_OPERATORS
@@ -54,22 +54,45 @@ def _sparse_mqa(
     first asks are answered once. A call that names a row twice, or whose cache is not of the model's dtype, is left to
     the reference.
     """
-    held = (indices >= 0) & (indices < len(kv))
-    columns = held.any(0).nonzero().flatten()
-    width = int(columns[-1]) + 1 if len(columns) else 0  # nothing is named behind it
-    indices, held = indices[:, :width], held[:, :width]
-    first, last = (int(indices[held].min()), int(indices[held].max())) if width else (0, -1)
-    rows = kv[first : last + 1]
-    named = torch.zeros(len(q), len(rows) + 1, dtype=torch.bool, device=q.device)
-    named.scatter_(1, torch.where(held, indices - first, len(rows)).long(), True)
-    named = named[:, :-1]
-    if stored or int(named.sum()) != int(held.sum()):
-        out, lse = sparse_mqa(q=q, kv=kv, indices=indices, scale=scale, value_dim=value_dim, **stored)
-        return out, lse
+    used = indices[:, : _last(indices) + 1]  # nothing is named behind it
     queries = q[:, :1] if _alike(q) else q
-    chunk = Chunk(slice(0, len(q)), queries.transpose(0, 1), rows[None], rows[None, :, :value_dim], named[None], True)
-    out, lse = attend(chunk, scale)
-    return _to_heads((chunk.place(out), chunk.place(lse)), q.shape[1])
+    out = q.new_zeros(len(q), queries.shape[1], value_dim)
+    lse = q.new_zeros(len(q), queries.shape[1])
+    for rows in cut(slice(0, len(q)), max(used.shape[1], _reach(used, len(kv))), chunk_elements(q.device)):
+        first, last = _span(used[rows], len(kv))
+        named = kv[first : last + 1]
+        allowed = None if stored else _named(used[rows], first, len(named))
+        if allowed is None:
+            out, lse = sparse_mqa(q=q, kv=kv, indices=indices, scale=scale, value_dim=value_dim, **stored)
+            return out, lse
+        one = queries[rows].transpose(0, 1)
+        attend_all([Chunk(rows, one, named[None], named[None, :, :value_dim], allowed[None], True)], scale, out, lse)
+    return _to_heads((out, lse), q.shape[1])
+
+
+def _last(indices: Tensor) -> int:
+    """The last column in which a row names anything; -1 if none does."""
+    return max((int(column) for column in (indices >= 0).any(0).nonzero()[-1:]), default=-1)
+
+
+def _reach(indices: Tensor, rows: int) -> int:
+    """Behind the last of ``rows`` rows that is named; 0 if none is."""
+    return min(int(indices.max()) + 1, rows) if indices.numel() else 0
+
+
+def _span(indices: Tensor, rows: int) -> tuple[int, int]:
+    """The first row that is named, and the last; (0, -1) if none is."""
+    first = int(torch.where(indices >= 0, indices, rows).min()) if indices.numel() else rows
+    return (first, _reach(indices, rows) - 1) if first < rows else (0, -1)
+
+
+def _named(indices: Tensor, first: int, count: int) -> Tensor | None:
+    """bool [x, count]: which of the rows from ``first`` on each query names; None where one is named twice."""
+    held = (indices >= first) & (indices < first + count)
+    marked = torch.zeros(len(indices), count + 1, dtype=torch.bool, device=indices.device)
+    marked.scatter_(1, torch.where(held, indices - first, count).long(), True)
+    marked = marked[:, :-1]
+    return marked if marked.count_nonzero() == held.count_nonzero() else None
 
 
 def _dense_mha(*, q: Tensor, k: Tensor, v: Tensor, **inputs: Any) -> tuple[Tensor, Tensor]:

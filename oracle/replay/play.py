@@ -33,11 +33,15 @@ def prepare(
     quick: bool = False,
     operators: str = "reference",
     device: str = "cpu",
+    workers: int = 1,
 ) -> Play:
-    """``variants`` by name, none for all. Raises BadInput for what the kind of incident does not have."""
+    """``variants`` by name, none for all; ``workers``: processes that many prompts are shared among.
+
+    Raises BadInput for what the kind of incident does not have.
+    """
     names = tuple(dict.fromkeys(variants))
     if isinstance(incident, Incident):
-        return _prompts(incident, names, lengths, quick, operators, device)
+        return _prompts(incident, names, lengths, quick, operators, device, workers)
     for option, given in (("--length", bool(lengths)), ("--implementations", operators != "reference")):
         if given:
             raise BadInput(f"{option}: expected an incident of prompts, got {incident.name} of kind {incident.kind}")
@@ -47,19 +51,31 @@ def prepare(
 
 
 def _prompts(
-    incident: Incident, names: Sequence[str], lengths: Sequence[int], quick: bool, operators: str, device: str
+    incident: Incident,
+    names: Sequence[str],
+    lengths: Sequence[int],
+    quick: bool,
+    operators: str,
+    device: str,
+    workers: int,
 ) -> Play:
     chosen = [incident.variant(name) for name in names] or list(incident.variants)
     asked = sorted(set(lengths or (incident.quick_lengths if quick else incident.lengths)))
     faulty = sum(variant.faulty for variant in chosen)
+    total = len(chosen) * len(asked) + faulty * len(incident.companions)
 
     def run() -> Iterator[Judged]:
         from .operators import injected
         from .replay import Replay
+        from .shares import LEAST_STEPS, play_shares
 
-        yield from Replay(incident, injected(operators, device), device).run(chosen, asked)
+        ready = injected(operators, device)  # what cannot run here says so before any process starts
+        if workers > 1 and total >= LEAST_STEPS:
+            yield from play_shares(incident, operators, device, chosen, asked, workers)
+        else:
+            yield from Replay(incident, ready, device).run(chosen, asked)
 
-    return Play(incident, len(chosen) * len(asked) + faulty * len(incident.companions), run)
+    return Play(incident, total, run)
 
 
 def _steps(incident: StepsIncident, names: Sequence[str]) -> Play:

@@ -24,7 +24,7 @@ from .operators import Injected, reference_operators
 from .outcome import Detector, Seen, classification, executed, minus_one_share, skipped
 from .prompts import prompt
 from .retrieval import RetrievalRig, sizes
-from .scene import TOKENS, Played, Scene, play, precede
+from .scene import TOKENS, Played, Scene, play, precede, preceding_tokens
 
 #: The variant whose layers give the truth.
 _CURE = "mha-branch"
@@ -37,13 +37,13 @@ class Replay:
         self.incident, self.operators, self.device = incident, operators, device
         self._truths: dict[Scene, Played] = {}
 
-    def run(self, variants: Sequence[Variant], lengths: Sequence[int]) -> Iterator[Seen]:
+    def run(self, variants: Sequence[Variant], lengths: Sequence[int], *, companions: bool = True) -> Iterator[Seen]:
         """One outcome a variant and length, and after them the companions of faulty variants."""
         for variant in variants:
             start = self._start(variant)
             for length in lengths:
                 yield self._length(variant, start, length)
-            if variant.faulty:
+            if variant.faulty and companions:
                 for companion in self.incident.companions:
                     yield self._companion(variant, start, companion)
 
@@ -134,13 +134,23 @@ class Replay:
             "force_mqa": variant.force_mqa,
         }
 
+        deployment = Deployment(**facts)
         return RetrievalRig(
             self.rules(variant),
-            Deployment(**facts),
-            sizes(operators.dtype, device, rows=self._most_rows),
+            deployment,
+            sizes(operators.dtype, device, rows=self._most_rows, blocks=self._blocks(variant, deployment)),
             operators=operators.operators,
             make=lambda parts: self.layer(parts, variant),
         )
+
+    def _blocks(self, variant: Variant, deployment: Deployment) -> int:
+        """Pages for the largest scene, and for what precedes it; kernels and references take the whole cache."""
+        size, preceding = deployment.block_size, self.incident.preceding
+        requests = max((len(one.before) + len(one.prompts) for one in self.incident.companions), default=1)
+        tokens = self._most_rows + (size + TOKENS) * requests
+        if variant.preceded:
+            tokens += size + preceding_tokens(preceding.rows, preceding.least_selected, deployment.index_topk)
+        return -(-tokens // size)
 
     @cached_property
     def _most_rows(self) -> int:

@@ -39,8 +39,8 @@ WIDE: Dims = {"kv_lora_rank": 512, "qk_nope_head_dim": 128, "qk_rope_head_dim": 
 K_SCALE = 2.0**-6
 
 
-def sizes(dtype: torch.dtype, device: str, *, rows: int, blocks: int = 192) -> RigSizes:
-    """Sizes of the model; ``rows``: most tokens of one step."""
+def sizes(dtype: torch.dtype, device: str, *, rows: int, blocks: int) -> RigSizes:
+    """Sizes of the model; ``rows``: most tokens of one step; ``blocks``: pages of its caches."""
     return RigSizes(
         kinds=KINDS,
         index_heads=1,

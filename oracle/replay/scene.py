@@ -53,6 +53,12 @@ def play(rig: RetrievalRig, scene: Scene, tokens: int = TOKENS) -> Played:
     return Played(result, tuple(tuple(rig.texts[n][scene.lengths[n] :][:tokens]) for n in ids))
 
 
+def preceding_tokens(rows: int, least: int, topk: int) -> int:
+    """Length of the request that :func:`precede` runs."""
+    # The first two words of the opposite kind still follow one of the other, so their keys are mixed.
+    return least + 2 + topk + rows
+
+
 def precede(rig: RetrievalRig, rows: int, least: int) -> None:
     """Leave ``rows`` rows in the buffer, none of which selected a position before ``least``.
 
@@ -60,11 +66,10 @@ def precede(rig: RetrievalRig, rows: int, least: int) -> None:
     keys of its own kind before any other; the last ``rows`` tokens have more than top-k of those. Raises BadInput where
     the rows are not what they are to be.
     """
-    topk = rig.deployment.index_topk
     kind, opposite = VOCABULARY - 1, FILLER
-    # The first two words of the opposite kind still follow one of the other, so their keys are mixed.
-    context = least + 2 + topk
-    rig.texts[_PRECEDING] = [kind] * least + [opposite] * (context + rows - least)
+    total = preceding_tokens(rows, least, rig.deployment.index_topk)
+    context = total - rows
+    rig.texts[_PRECEDING] = [kind] * least + [opposite] * (total - least)
     most = len(rig.buffer.indices)
     for count in (*[most] * (context // most), context % most, rows):
         result = rig.step([(_PRECEDING, count)])

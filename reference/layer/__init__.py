@@ -23,6 +23,7 @@ from .inputs import LayerInputs
 from .layer import SparseMLALayer
 from .masks import build_mask
 from .metadata import MissingMetadata, PrefillMetadata, StepMetadata, build_metadata, need
+from .packing import pack_e4m3
 from .pages import Pages, to_slots
 from .parts import Operators, Parts
 from .query import PreparedQuery, Query, Rotate, mha_query, prepare_query
@@ -67,6 +68,7 @@ __all__ = [
     "dispatch",
     "mha_query",
     "need",
+    "pack_e4m3",
     "prepare_query",
     "to_slots",
 ]

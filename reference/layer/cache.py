@@ -10,8 +10,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from ..layouts import E4M3_MAX, ScaleRule, block_scales
+from ..layouts import ScaleRule, block_scales
 from .events import CacheRead, CacheWrite, Range
+from .packing import pack_e4m3
 from .trace import Trace
 
 
@@ -46,7 +47,10 @@ class PagedCache:
         """Record which rows a reader saw and whose they were."""
         rows = torch.where((slots >= 0) & (slots < len(self.owners)), slots, len(self.owners)).long()
         nobody = torch.full_like(self.owners[:1], -1)
-        owners, positions = (torch.cat((known, nobody))[rows] for known in (self.owners, self.positions))
+        owners, positions = (
+            torch.cat((known, nobody)).index_select(0, rows.flatten()).view(rows.shape)
+            for known in (self.owners, self.positions)
+        )
         trace.events.append(CacheRead(self.name, reader, tokens, slots.clone(), owners, positions))
 
 
@@ -78,8 +82,7 @@ class LatentCache(PagedCache):
         """Store the latents [s, c+r] of new tokens; ``slots`` int64 [s], -1 for padding."""
         rows = self._claim(slots, requests, positions, trace)
         if self.quantized:
-            divisor = torch.full((), self.k_scale, dtype=latents.dtype, device=latents.device)
-            latents = (latents / divisor).clamp(-E4M3_MAX, E4M3_MAX)
+            latents = pack_e4m3(latents, self.k_scale)
         self._values[rows] = latents.to(self.values.dtype)
 
     def rows(self, slots: Tensor | None, dtype: torch.dtype) -> Tensor:

@@ -29,22 +29,20 @@ def attend_mqa(parts: Parts, query: Query, metadata: StepMetadata, tokens: Range
     )
     parts.latent.note_read(slots, tokens, "sparse_mqa", trace)
     trace.events.append(OperatorCall("sparse_mqa", tokens, query.form))
-    parts_of_rank = torch.arange(len(slots), device=slots.device).tensor_split(parts.deployment.pcp)
-    outs = [
-        _ranked(parts, query.tensor[rows], selected[rows], slots[rows], query.form.packed) for rows in parts_of_rank
-    ]
+    shares = (tensor.tensor_split(parts.deployment.pcp) for tensor in (query.tensor, selected, slots))
+    outs = [_ranked(parts, q, chosen, rows, query.form.packed) for q, chosen, rows in zip(*shares, strict=True)]
     return project_output(torch.cat(outs), parts.w_uv)
 
 
 def _ranked(parts: Parts, q: Tensor, selected: Tensor, slots: Tensor, packed: bool) -> Tensor:
     """Latent output [s, h, c] merged over the context-parallel ranks that keep the keys."""
-    dcp, interleave = parts.deployment.dcp, parts.deployment.cp_interleave
-    out, lse = _call(
-        parts, q, torch.where(selected.div(interleave, rounding_mode="floor") % dcp == 0, slots, -1), packed
-    )
+    dcp = parts.deployment.dcp
+    if dcp == 1:
+        return _call(parts, q, slots, packed)[0]
+    keeper = selected.div(parts.deployment.cp_interleave, rounding_mode="floor") % dcp
+    out, lse = _call(parts, q, torch.where(keeper == 0, slots, -1), packed)
     for rank in range(1, dcp):
-        owned = selected.div(interleave, rounding_mode="floor") % dcp == rank
-        partial = _call(parts, q, torch.where(owned, slots, -1), packed)
+        partial = _call(parts, q, torch.where(keeper == rank, slots, -1), packed)
         out, lse = parts.operators["merge_lse"](out_a=out, lse_a=lse, out_b=partial[0], lse_b=partial[1])
     return out
 

@@ -49,4 +49,4 @@ def to_slots(block_table: Tensor, requests: Tensor, positions: Tensor, block_siz
     if not len(rows):
         return torch.full(reached.shape, -1, device=positions.device)
     at = torch.where(reached, positions, 0) + requests.long() * width
-    return torch.where(reached, rows[at], -1)
+    return torch.where(reached, rows.index_select(0, at.flatten()).view(at.shape), -1)

@@ -22,9 +22,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..layouts import E4M3_MAX
 from ..mla import absorb_query
 from .events import QueryForm
+from .packing import pack_e4m3
 
 #: (x [s, …, r], positions int64 [s]) -> x rotated
 Rotate = Callable[[Tensor, Tensor], Tensor]
@@ -67,9 +67,7 @@ def prepare_query(
     form = QueryForm(absorbed.shape[-1], absorbed=True, rotations=1, packed=q_scale is not None)
     if q_scale is None:
         return PreparedQuery(nope, pe, rotated, Query(absorbed, form))
-    divisor = torch.full((), q_scale, dtype=absorbed.dtype, device=absorbed.device)  # a number's reciprocal is rounded
-    packed = (absorbed / divisor).clamp(-E4M3_MAX, E4M3_MAX).to(torch.float8_e4m3fn)
-    return PreparedQuery(nope, pe, None, Query(packed, form))
+    return PreparedQuery(nope, pe, None, Query(pack_e4m3(absorbed, q_scale), form))
 
 
 def mha_query(prepared: PreparedQuery, positions: Tensor, rotate: Rotate) -> Query:

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from attnoracle.benchmarks.bench import crossover, plan
+from attnoracle.benchmarks.bench import plan
 from attnoracle.benchmarks.bench.measure import Result, measure, require_memory
 from attnoracle.benchmarks.bench.ratios import ratios
 from attnoracle.benchmarks.bench.report import as_csv
@@ -23,7 +23,6 @@ from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.config import load
 from attnoracle.oracle.errors import BadInput, Unsupported
 from attnoracle.oracle.inputs import make
-from attnoracle.oracle.policies import read_rules
 from attnoracle.reference import dense_mha
 
 SMALL = Case.parse("dense_mha:glm-5:h2:q20,5:k40,5:bf16:randn:contiguous:-:s0")
@@ -137,42 +136,3 @@ def test_nothing_asked_for(capsys):
 def test_csv_has_a_line_for_what_was_refused():
     row = next(csv.DictReader(io.StringIO(as_csv([Result(SMALL, "dense_mha/x", "refused", "FAIL: a,b")]))))
     assert (row["status"], row["median_ms"], row["reason"]) == ("refused", "", "FAIL: a,b")
-
-
-@pytest.mark.parametrize("last", [0, 2048, 3072, 9216, 20480, 65536])
-def test_bisection_finds_the_last_length_that_wins(last):
-    asked = []
-
-    def wins(length):
-        asked.append(length)
-        return length <= last
-
-    assert crossover.largest(wins, 2048, 65536) == last
-    assert len(asked) == len(set(asked)) <= 12
-
-
-def test_a_crossover_becomes_a_policy_that_loads(tmp_path):
-    def point(query, seq):
-        return crossover.Point(query, seq, Timing(1.0, 0.9, 1.1, 5), Timing(2.0, 1.9, 2.1, 5), "sparse_mqa/hopper")
-
-    assert crossover.intervals([(8192, 12288), (4096, 6144), (16384, 12288), (32768, 0)]) == (
-        (6144, 4096),
-        (12288, 8192),
-    )
-    rows = [crossover.Row(2, 32, 9216, ((6144, 4096), (12288, 8192)), (point(9216, 9216),))]
-    path = tmp_path / "measured.toml"
-    path.write_text(crossover.policy(load("glm-5"), rows, device="NVIDIA H200", date="2026-11-29"))
-    rules = read_rules(path)
-    table = rules.tables[256, 256, "FLASHMLA_SPARSE", 2]
-    assert [tuple(each) for each in table.pure] == [(9216, 0)]
-    assert main(["route", "--audit", "--rules", str(path)]) == 0
-
-
-def test_noise_decides_for_mqa():
-    near = crossover.Point(1, 1, Timing(1.0, 0.9, 1.1, 5), Timing(1.15, 1.05, 1.3, 5), "x")
-    assert not near.mha_wins and near.as_dict()["ratio"] == pytest.approx(1.15)
-
-
-def test_no_gpu_no_policy(capsys):
-    assert main(["bench", "crossover", "--geometry", "glm-5", "--device", "cpu"]) == 2
-    assert "CPU figures make no policy" in capsys.readouterr().err

@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-SERVED = Path(__file__).with_name("served.py")
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 _BLOCK = re.compile(r"^```([^\n`]*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _COMMANDS = ("attnoracle", "python", "pytest")
@@ -44,29 +43,18 @@ def blocks(text: str) -> list[Block]:
     ]
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory):
-    """A process that runs commands of attnoracle in forks of itself: none of them imports torch again."""
-    path = tmp_path_factory.mktemp("server") / "socket"
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    env.pop("TRITON_INTERPRET", None)
-    process = subprocess.Popen([sys.executable, SERVED, path], env=env)
-    while not path.exists():
-        assert process.poll() is None, "the server did not start"
-        time.sleep(0.05)
-    yield path
-    path.unlink()
-    process.wait(60.0)
-
-
 @pytest.fixture
-def shell(tmp_path, plugin_words, server):
+def shell(tmp_path, plugin_words, served):
     """Runs a block in the page's folder, where the three commands are those of this checkout and this Python."""
     bin_ = tmp_path / "bin"
     bin_.mkdir()
-    for name, words in (("attnoracle", f"-I -S '{SERVED}' '{server}'"), ("python", ""), ("pytest", "-m pytest")):
-        options = ["", *plugin_words, "-p no:randomly"] if name == "pytest" else []
-        (bin_ / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}{" ".join(options)} "$@"\n')
+    commands = {
+        "attnoracle": [*served, "attnoracle"],
+        "python": [sys.executable],
+        "pytest": [*served, "pytest", *plugin_words, "-p", "no:randomly"],
+    }
+    for name, words in commands.items():
+        (bin_ / name).write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
         (bin_ / name).chmod(0o755)
     folder = tmp_path / "page"
     folder.mkdir()

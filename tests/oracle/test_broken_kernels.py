@@ -85,7 +85,7 @@ def test_each_fails_by_its_output_alone(kernel, device, fault):
     assert check(CASE, blind, device=device).status == "FAIL"
 
 
-@pytest.mark.parametrize("fault", ["", *FAULTS])
+@pytest.mark.parametrize("fault", ["", FAULTS[-1]])
 def test_the_command_exits_with_1_for_a_broken_one(implementation, device, fault, monkeypatch, capsys):
     one = implementation(fault) if fault else implementation("NONE")
     monkeypatch.setattr(catalogue, "IMPLEMENTATIONS", (one,))
@@ -99,7 +99,7 @@ def test_the_command_exits_with_1_for_a_broken_one(implementation, device, fault
 def _random(queries: int, keys: int, device: str):
     generator = torch.Generator().manual_seed(0)
     q, k, v = (
-        torch.randn(count, 4, 64, generator=generator).to(torch.bfloat16).to(device) for count in (queries, keys, keys)
+        torch.randn(count, 2, 64, generator=generator).to(torch.bfloat16).to(device) for count in (queries, keys, keys)
     )
     cu_q, cu_k = (torch.tensor([0, count], dtype=torch.int32, device=device) for count in (queries, keys))
     return {"q": q, "k": k, "v": v, "cu_q": cu_q, "cu_k": cu_k, "scale": 64**-0.5}
@@ -124,5 +124,5 @@ def test_what_allclose_on_random_inputs_lets_through(kernel, device, queries, ke
 
 @pytest.mark.parametrize("fault", ["", *FAULTS])
 def test_check_sees_them_over_the_same_context(implementation, device, fault):
-    case = Case(operator="dense_mha", geometry="tiny", heads=4, q_lens=(4,), k_lens=(2048,))
+    case = Case(operator="dense_mha", geometry="tiny", heads=2, q_lens=(4,), k_lens=(2048,))
     assert check(case, implementation(fault or "NONE"), device=device).status == ("FAIL" if fault else "PASS")

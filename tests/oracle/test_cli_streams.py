@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shlex
 import subprocess
 import sys
 
@@ -28,12 +29,13 @@ def noisy(out_a, lse_a, out_b, lse_b):
 
 
 @pytest.fixture
-def shell(tmp_path):
+def shell(tmp_path, served):
     (tmp_path / "noisy.py").write_text(NOISY)
     (tmp_path / "c.toml").write_text('[contract]\nprobabilities = "fp32"\n')
 
-    def shell(arguments):
-        line = f"{sys.executable} -m attnoracle.oracle check --device cpu -j 1 --case '{CASE}' {arguments}"
+    def shell(arguments, start=None):
+        start = start or shlex.join([*served, "attnoracle"])
+        line = f"{start} check --device cpu -j 1 --case '{CASE}' {arguments}"
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TRITON_INTERPRET": "1"}
         return subprocess.run(line, shell=True, env=env, cwd=tmp_path, capture_output=True, text=True)
 
@@ -48,7 +50,7 @@ def test_a_kernel_that_writes_to_the_descriptor_leaves_json_whole(shell, tmp_pat
 
 
 def test_a_closed_stdout_is_no_failure_of_the_tool(shell, tmp_path):
-    told = shell("-i merge_lse/torch --json o.json >&-")
+    told = shell("-i merge_lse/torch --json o.json >&-", f"{sys.executable} -m attnoracle.oracle")
     assert (told.returncode, told.stdout) == (0, "")
     assert json.loads((tmp_path / "o.json").read_text())["summary"]["pass"] == 1
 
@@ -90,5 +92,23 @@ def test_a_size_that_no_machine_holds_is_unsupported_with_the_bytes(case, capsys
     assert "for inputs and one answer, cpu has" in " ".join(capsys.readouterr().out.split())
 
 
-def test_a_time_limit_that_is_never_reached(shell):
-    assert shell("-i merge_lse/torch --timeout inf").returncode == 0
+def test_a_time_limit_that_is_never_reached(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    assert main(["check", "--device", "cpu", "--case", CASE, "-i", "merge_lse/torch", "--timeout", "inf"]) == 0
+
+
+@pytest.mark.parametrize("thread", [False, True])
+def test_a_program_that_leaves_loses_nothing(thread):
+    code = (
+        "import atexit, ctypes, threading, time\n"
+        "from attnoracle.oracle.cli.terminal import leave\n"
+        "atexit.register(print, 'registered')\n"
+        f"{'threading.Thread(target=lambda: (time.sleep(0.2), print(4))).start()' if thread else ''}\n"
+        "print('printed')\n"
+        "ctypes.CDLL(None).printf(b'by printf\\n')\n"
+        "leave(7)\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True)
+    words = ["printed", "registered", "by printf", *(["4"] if thread else [])]
+    assert (told.returncode, sorted(told.stdout.splitlines()), told.stderr) == (7, sorted(words), "")

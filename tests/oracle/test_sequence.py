@@ -7,6 +7,7 @@ from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
 from attnoracle.oracle.faults import FAULTS, fault
 from attnoracle.oracle.faults.simulated import KERNELS, SIMULATED
+from attnoracle.oracle.pool import cost
 from attnoracle.oracle.suites import suite
 
 STATEFUL = [one.name for one in FAULTS if "sequence" in one.options]
@@ -22,9 +23,9 @@ def right(operator, kernel=None) -> Implementation:
 
 @pytest.mark.parametrize("operator", KERNELS)
 def test_a_right_kernel_passes(operator):
-    for case in suite("quick"):
-        if (case.operator, case.geometry) == (operator, "deepseek-v3.2"):
-            assert check(case, right(operator), sequence=True).status == "PASS", case.id
+    cases = [case for case in suite("quick") if (case.operator, case.geometry) == (operator, "deepseek-v3.2")]
+    for case in sorted(cases, key=cost)[:2]:
+        assert check(case, right(operator), sequence=True).status == "PASS", case.id
 
 
 @pytest.mark.parametrize("name", STATEFUL)

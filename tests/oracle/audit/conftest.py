@@ -13,13 +13,13 @@ from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.faults.simulated import KERNELS
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def small() -> Settings:
-    """Three faults that different checks kill, and twenty good runs."""
-    return Settings(faults=("relu-missing", "selection-cached-by-shape", "causal-off-by-one"), good_runs=20)
+    """Three faults that different checks kill, and sixteen good runs."""
+    return Settings(faults=("relu-missing", "selection-cached-by-shape", "causal-off-by-one"), good_runs=16)
 
 
-@pytest.fixture
+@pytest.fixture(scope="package")
 def audit():
     """A function from settings and the path of a state file to the audit, run in this process."""
 
@@ -28,6 +28,12 @@ def audit():
             return run(plan.plan(settings), settings, journal, workers=1, on_done=on_done)
 
     return audit
+
+
+@pytest.fixture(scope="package")
+def whole(audit, small):
+    """The small audit, run once."""
+    return audit(small)
 
 
 @pytest.fixture

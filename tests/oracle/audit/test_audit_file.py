@@ -8,6 +8,7 @@ import pytest
 from attnoracle.fixtures import PATH
 from attnoracle.oracle.audit import readme
 from attnoracle.oracle.audit.committed import compact, recorded
+from attnoracle.oracle.audit.plan import Settings
 from attnoracle.oracle.audit.result import KILLERS
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.faults import FAULTS, VERDICTS
@@ -89,6 +90,6 @@ def test_a_readme_without_its_markers_is_refused(text):
         readme.updated(text, {"summary": SUMMARY})
 
 
-def test_a_part_of_an_audit_is_no_audit_file(audit, small):
+def test_a_part_of_an_audit_is_no_audit_file(audit):
     with pytest.raises(BadInput, match="the audit file holds whole audits"):
-        compact(audit(small))
+        compact(audit(Settings(faults=("relu-missing",), good_runs=1)))

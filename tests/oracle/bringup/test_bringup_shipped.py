@@ -6,8 +6,12 @@ import json
 import pytest
 import torch
 
+from attnoracle.optimized.transformers_kernels import stages as shipped_stages
+from attnoracle.oracle.bringup import shipped
 from attnoracle.oracle.bringup.shipped import _judged
+from attnoracle.oracle.bringup.subject import open_subject
 from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.errors import Unsupported
 from attnoracle.reference.stages import run
 
 HAS = importlib.util.find_spec("transformers") is not None
@@ -71,3 +75,17 @@ def test_the_installed_transformers_shows_every_stage(tmp_path):
     main(["bringup", "glm-5", "--transformers", "--json", str(out)])
     told = json.loads(out.read_text())
     assert told["summary"]["stages"] >= 37 and not [one for one in told["stages"] if one["status"] == "UNSEEN"]
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [("transformers.models.glm_moe_dsa", "has no glm_moe_dsa"), ("httpx", "cannot be imported: .* 'httpx'")],
+)
+def test_a_release_without_the_model_is_told_from_one_that_lacks_its_needs(suite, missing, said, monkeypatch):
+    def absent(*_):
+        raise ModuleNotFoundError(f"No module named {missing!r}", name=missing)
+
+    monkeypatch.setattr(shipped_stages, "Shipped", absent)
+    monkeypatch.setattr(shipped, "version", lambda: "5.2.0")
+    with pytest.raises(Unsupported, match=f"transformers 5.2.0 {said}"):
+        shipped.compare(open_subject("glm-5"), suite)

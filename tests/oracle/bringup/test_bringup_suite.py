@@ -59,23 +59,27 @@ def test_a_declared_capability_is_one_that_runs(suite, make, declared, ran, agre
     assert (found.ran, found.agrees) == (ran, agrees), str(found)
 
 
-def _pytest(folder):
-    env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    command = [sys.executable, "-m", "pytest", "-q", "-rfs", "-p", "no:cacheprovider", "-p", "no:randomly", str(folder)]
-    told = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
-    return told.returncode, told.stdout
+@pytest.fixture
+def pytest_in(served):
+    def run(folder):
+        env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        command = [*served, "pytest", "-q", "-rfs", "-p", "no:cacheprovider", "-p", "no:randomly", str(folder)]
+        told = subprocess.run(command, env=env, capture_output=True, text=True, cwd=folder)
+        return told.returncode, told.stdout
+
+    return run
 
 
-def test_the_generated_file_finds_the_example_s_misreading(folder):
+def test_the_generated_file_finds_the_example_s_misreading(folder, pytest_in):
     for name in ("model.py", "adapters.py"):
         (folder / name).write_text((EXAMPLE / name).read_text())
-    code, told = _pytest(folder)
+    code, told = pytest_in(folder)
     assert code == 1 and "(index-rope-style)" in told
     failed = {line.split("[")[1].split("-")[0] for line in told.splitlines() if line.startswith("FAILED")}
     assert failed == {"index_query", "index_key", "chain"}
 
 
-def test_stages_that_are_left_out_are_skipped_and_counted(tmp_path):
+def test_stages_that_are_left_out_are_skipped_and_counted(tmp_path, pytest_in):
     write(open_subject(str(EXAMPLE / "config.json")), load_rules("vllm-0.33"), tmp_path)
     session = Session(tmp_path)
     with pytest.raises(AssertionError, match="none of 20 stages has an adapter"):
@@ -85,7 +89,7 @@ def test_stages_that_are_left_out_are_skipped_and_counted(tmp_path):
     stub = (tmp_path / "adapters.py").read_text()
     stub = stub.replace("PREFILL = None", "PREFILL = False") + "\n\ndef full_layers(mine):\n    return [0]\n"
     (tmp_path / "adapters.py").write_text(stub)
-    code, told = _pytest(tmp_path)
+    code, told = pytest_in(tmp_path)
     assert code == 1 and "1 failed" in told and "19 of 20 stages left out" in told
     assert write(open_subject(str(EXAMPLE / "config.json")), load_rules("vllm-0.33"), tmp_path) == (
         "tiny.json", "cases.json", "test_bringup.py",

@@ -3,7 +3,6 @@
 import hashlib
 import json
 import subprocess
-import sys
 
 import pytest
 
@@ -57,12 +56,12 @@ def test_stored_tensors_serve_where_the_case_stands_for_others_by_now(bundle):
     assert inputs.tensors["out_a"].equal(tensors["out_a"]) and not inputs.tensors["out_a"].is_contiguous()
 
 
-def test_the_script_runs_and_is_short(bundle):
+def test_the_script_runs_and_is_short(bundle, served):
     text = (bundle / "repro.py").read_text()
     assert 20 <= len(text.splitlines()) <= 35
     text = text.replace("merge_lse/fault-merge-by-mean", "fault:merge-by-mean")
     (bundle / "again.py").write_text(text)
-    ended = subprocess.run([sys.executable, str(bundle / "again.py")], capture_output=True, text=True)
+    ended = subprocess.run([*served, "python", str(bundle / "again.py")], capture_output=True, text=True)
     assert ended.returncode == 1, ended.stderr
     assert "the same failure" in ended.stdout
 

@@ -41,11 +41,12 @@ def test_wrong(case):
 
 
 @pytest.fixture
-def pytest_in(plugin_words):
-    def run(folder, *arguments):
+def pytest_in(plugin_words, request):
+    def run(folder, *arguments, fresh=False):
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
         env.pop("TRITON_INTERPRET", None)
-        words = [sys.executable, "-m", "pytest", "-p", "no:randomly", *plugin_words]
+        start = [sys.executable, "-m"] if fresh else request.getfixturevalue("served")
+        words = [*start, "pytest", "-p", "no:randomly", *plugin_words]
         return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
 
     return run
@@ -68,7 +69,7 @@ def test_it_imports_nothing_of_ours_until_a_test_is_marked(tmp_path, pytest_in):
         "    found = {n for n in sys.modules if n.startswith('attnoracle.')} - {'attnoracle.oracle'}\n"
         "    assert found == {'attnoracle.oracle.pytest_plugin'} and 'torch' not in sys.modules\n"
     )
-    told = pytest_in(tmp_path, "-q")
+    told = pytest_in(tmp_path, "-q", fresh=True)
     assert told.returncode == 0, told.stdout
 
 

@@ -1,14 +1,17 @@
-"""Runs commands of attnoracle for the pages: each in a process of its own, forked from one that has imported torch.
+"""Runs commands for tests: each in a process of its own, forked from one that has imported what all of them need.
 
-python served.py SOCKET              serves until the socket's folder is gone
-python -I -S served.py SOCKET WORDS  one command: its words, folder, environment and streams go to the server, its exit
-                                     code comes back
+python served.py SOCKET                     serves until the socket is gone
+python -I -S served.py SOCKET NAME WORDS    attnoracle, pytest or a script for python: the words, folder, environment
+                                            and streams go to the server, the exit code comes back
 """
 
+import gc
 import json
 import os
+import runpy
 import socket
 import sys
+from multiprocessing import forkserver
 
 
 def ask(path: str, words: list[str]) -> int:
@@ -23,10 +26,18 @@ def ask(path: str, words: list[str]) -> int:
 
 def serve(path: str) -> int:
     # What every command needs, and nothing that reads the environment when it is imported, as triton does.
+    import pytest  # noqa: F401
+
     import attnoracle.oracle.check
     import attnoracle.oracle.cli.app
     import attnoracle.oracle.pool  # noqa: F401
+    from attnoracle.oracle.confinement import ensure_server
 
+    # Workers of all commands are forked from one server as well. It serves the CPU alone, where Triton interprets.
+    os.environ["TRITON_INTERPRET"] = "1"
+    ensure_server()
+    del os.environ["TRITON_INTERPRET"]
+    gc.freeze()
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(path)
     listener.listen(8)
@@ -39,7 +50,7 @@ def serve(path: str) -> int:
         while _reaped():
             pass
         if client is not None and os.fork() == 0:
-            return _answer(client)
+            _answer(client)
         if client is not None:
             client.close()
     return 0
@@ -52,7 +63,7 @@ def _reaped() -> bool:
         return False
 
 
-def _answer(client: socket.socket) -> int:
+def _answer(client: socket.socket) -> None:
     """In a process that waits for the command's, and tells how that ended."""
     client.settimeout(None)
     size, streams, _, _ = socket.recv_fds(client, 4, 3)
@@ -72,15 +83,29 @@ def _answer(client: socket.socket) -> int:
     # Those that were made before have seen other files behind their numbers.
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         setattr(sys, name, open(number, mode, closefd=False))  # noqa: SIM115 (they last as long as the process)
+    # Who asks whether it runs is not its parent, and would start another.
+    forkserver.ensure_running = forkserver._forkserver.ensure_running = lambda: None
     os.environ.clear()
     os.environ.update(request["env"])
     os.chdir(request["cwd"])
     path = request["env"].get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [request["cwd"], *dict.fromkeys([*filter(None, path), *sys.path])]
-    sys.argv = ["attnoracle", *request["words"]]
-    from attnoracle.oracle.cli.app import main
+    sys.argv = request["words"]
+    _run(*request["words"])
 
-    return main(request["words"])
+
+def _run(name: str, *words: str) -> None:
+    import pytest
+
+    from attnoracle.oracle.cli.app import program
+    from attnoracle.oracle.cli.terminal import leave
+
+    if name == "attnoracle":
+        program()
+    if name == "pytest":
+        leave(int(pytest.main([*words])))
+    runpy.run_path(words[0], run_name="__main__")
+    leave(0)
 
 
 if __name__ == "__main__":

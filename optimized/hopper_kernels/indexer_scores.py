@@ -23,11 +23,15 @@ from ..pages import check_scales, check_windows
 from ..triton_kernels.checks import check_tensor
 from .names import barrier, load_tile
 
-#: Keys of a warpgroup, queries of a program, queries in shared memory, queries of a turn of the loop.
+#: Keys of a warpgroup, queries in shared memory, queries of a turn of the loop.
 KEYS = 128
-QUERIES = 256
 STAGES = 4
-CHAIN = 4
+CHAIN = 8
+#: Queries of a program; those where programs of so many would fill fewer than eight rounds of an H200's 132 processors,
+#: of which the last is half empty on average.
+QUERIES = 256
+FEW_QUERIES = 64
+EIGHT_ROUNDS = 1000
 _KEYS = gl.constexpr(KEYS)
 _STAGES = gl.constexpr(STAGES)
 _CHAIN = gl.constexpr(CHAIN)
@@ -301,11 +305,17 @@ def indexer_scores(
     layout = gl.NVMMASharedLayout(e, 8, rank=2)
     q_desc = TensorDescriptor(q, [(s - 1) * step + i, e], [q.stride(1), 1], [i, e], layout)
     paired = weights.stride(0) % 2 == 0 and (q_scale is None or q_scale.stride(0) % 2 == 0)
-    programs = -(-s // QUERIES) * -(-t // (2 * KEYS))
+    queries = queries_of(s, t)
+    programs = -(-s // queries) * -(-t // (2 * KEYS))
     _indexer_scores_kernel[(programs,)](
         q_desc, k, k_scale, weights, q_scale, ks, ke, scores, s, t, width, step,
         k.stride(0), weights.stride(0), 0 if q_scale is None else q_scale.stride(0),
-        HEADS=i, E=e, QUERIES=QUERIES, HAS_Q_SCALE=q_scale is not None, PAIRED=paired,
+        HEADS=i, E=e, QUERIES=queries, HAS_Q_SCALE=q_scale is not None, PAIRED=paired,
         COMPRESSED=max_seqlen_k is not None, num_warps=4,
     )  # fmt: skip
     return (scores,)
+
+
+def queries_of(s: int, t: int) -> int:
+    """Queries of a program for so many queries and keys, a multiple of ``CHAIN``."""
+    return QUERIES if -(-s // QUERIES) * -(-t // (2 * KEYS)) >= EIGHT_ROUNDS else FEW_QUERIES

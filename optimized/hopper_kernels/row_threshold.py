@@ -2,10 +2,11 @@
 
 The threshold is bracketed between a score that at least k scores reach and one that fewer reach. Each step counts the
 scores at or above a pivot: the point where a straight line through the logarithms of the two counts meets k; at first
-the threshold of the row before. It ends when exactly k scores reach the pivot, or nothing lies between. What is
-compared are the scores themselves: the sign of ``score - pivot`` is shifted into a word, one of an element's two
-instructions, so that each count also says which scores it counted. The words of a thread's elements outside the
-window are masked, never the elements.
+the threshold of the row before or, where rows lie apart from each other, what it would be with this row's mean and
+spread. It ends when exactly k scores reach the pivot, or nothing lies between. What is compared are the scores
+themselves: the sign of ``score - pivot`` is shifted into a word, one of an element's two instructions, so that each
+count also says which scores it counted. The words of a thread's elements outside the window are masked, never the
+elements.
 """
 
 from __future__ import annotations
@@ -47,6 +48,11 @@ def _log2(x):
 @gluon.jit
 def _inverse(x):
     return gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
+def _root(x):
+    return gl.inline_asm_elementwise("sqrt.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
 
 
 @gluon.jit
@@ -108,14 +114,45 @@ def _least_from(scores, low, DEEP: gl.constexpr):
 
 
 @gluon.jit
-def threshold(scores, window, length, k, last, unit, DEEP: gl.constexpr):
-    """Search: (threshold, how many reach it, how many lie above, words of the two, unit).
+def _spread(scores, window, length, near, DEEP: gl.constexpr):
+    """Mean and standard deviation of a sample, of one row of columns in DEEP / 4; near: one of the scores."""
+    EACH: gl.constexpr = DEEP // 4
+    WIDE: gl.constexpr = window.shape[0]
+    many = length * 0
+    first = window.to(gl.float32) * 0.0
+    second = first
+    for i in gl.static_range(0, DEEP, EACH):
+        off = gl.where((window >> (DEEP - 1 - i)) & 1 != 0, scores[i] - near, 0.0)
+        first += off
+        second += off * off
+        many += gl.minimum(gl.maximum(length - i * WIDE, 0), WIDE)
+    each = _inverse(many.to(gl.float32))
+    mean = total(first) * each
+    return near + mean, _root(gl.maximum(total(second) * each - mean * mean, 0.0))
+
+
+@gluon.jit
+def threshold(scores, window, length, k, near, last, unit, apart, z, z_unit, DEEP: gl.constexpr, SAMPLED: gl.constexpr):
+    """Search: (threshold, how many reach it, how many lie above, words of the two; unit, apart, z, z_unit).
 
     scores: DEEP tensors, one for each row's columns; window: words of the elements in the window; length: how many
     those are, more than k. The threshold is an order; where more than k reach it, all that do not lie above equal it.
-    last: where to look first; unit: how far apart scores lie whose counts differ by a factor of two, 0 if not known.
-    Neither changes the result.
+
+    What the search begins with does not change the result. last: the threshold of the row before; unit: how far apart
+    scores lie whose counts differ by a factor of two, 0 if not known. apart: rows lie apart from each other, so that
+    their thresholds are alike only as z standard deviations from the mean, and the units as z_unit of them; near: one
+    of the row's scores. Not SAMPLED: always as if they did not.
     """
+    rough = last
+    mean = unit * 0.0
+    spread = unit * 0.0
+    off = unit * 0.0
+    if SAMPLED and apart != 0:
+        mean, spread = _spread(scores, window, length, near, DEEP)
+        guess = mean + z * spread
+        if gl.abs(guess) < float("inf"):
+            rough = _order(guess)
+            unit = z_unit * spread
     low = length * 0 + _LEAST
     high = length * 0 + _TOP
     top = high
@@ -141,7 +178,7 @@ def threshold(scores, window, length, k, last, unit, DEEP: gl.constexpr):
                 top = high
         pivot = (low & high) + ((low ^ high) >> 1)
         if step == 0:
-            pivot = last
+            pivot = rough
         elif (step < 8) | ((step % 2 == 0) & (step % 8 != 0) & (step < _STEPS)):
             least = _score(low)
             most = _score(high - 1)
@@ -164,6 +201,8 @@ def threshold(scores, window, length, k, last, unit, DEEP: gl.constexpr):
         word = _reach(scores, pivot, window, DEEP)
         count = total(ones(word))
         log_count = _log2(gl.maximum(count.to(gl.float32), 0.5)) - goal
+        if step == 0:
+            off = gl.abs(log_count)
         # An end that stays again counts less: the straight line would creep up on the other.
         if count >= k:
             low = pivot
@@ -185,4 +224,15 @@ def threshold(scores, window, length, k, last, unit, DEEP: gl.constexpr):
     if (at_low != k) & (high == top):
         word_high = _nans(scores, window, DEEP)
         at_high = total(ones(word_high))
-    return low, at_low, at_high, word_low, word_high, unit
+    found = _score(low)
+    if SAMPLED and (at_low > k + 32) & (high < _TOP - 1):
+        unit = (_score(high) - found) * _inverse(log_low + log_high)  # many are equal
+    if SAMPLED and apart != 0:
+        # Twice as close: the sample is work too.
+        apart = (gl.abs(found - _score(rough)) * 2.0 <= gl.abs(found - _score(last))).to(gl.int32)
+        if (spread > 0.0) & (spread < float("inf")):
+            z = (found - mean) * _inverse(spread)
+            z_unit = unit * _inverse(spread)
+    else:
+        apart = ((off > 1.0) & (low != last)).to(gl.int32)
+    return low, at_low, at_high, word_low, word_high, unit, apart, z, z_unit

@@ -15,6 +15,8 @@ from .row_threshold import ones, threshold
 
 #: Most scores of one program: 128 registers a thread of 256.
 WIDEST = 32768
+#: Whether the search learns to begin with a row's own mean and spread where rows lie apart from each other.
+SAMPLED = True
 
 
 @gluon.jit
@@ -32,6 +34,12 @@ def _window(ks, ke, row, t, scores_stride_s):
 
 
 @gluon.jit
+def _near(scores_ptr, start, skip, length):
+    """The first score of a window, 0 where there is none."""
+    return gl.load(scores_ptr + start + skip, mask=length > 0, other=0.0)
+
+
+@gluon.jit
 def _words(skip, length, lane, DEEP: gl.constexpr, WIDE: gl.constexpr):
     """A word for each column, row DEEP - 1 in its lowest bit: which elements lie in the window."""
     outside = DEEP - gl.minimum(gl.maximum((skip + length - lane + (WIDE - 1)) // WIDE, 0), DEEP)
@@ -44,8 +52,12 @@ def _words(skip, length, lane, DEEP: gl.constexpr, WIDE: gl.constexpr):
 
 
 @gluon.jit
-def _fetch(smem, scores_ptr, start, skip, length, k, DEEP: gl.constexpr, WIDE: gl.constexpr):
-    """Start the copy of a row's window, 16 bytes a thread; a window that is taken whole is not read."""
+def _fetch(smem, scores_ptr, end, start, skip, length, k, DEEP: gl.constexpr, WIDE: gl.constexpr, TAIL: gl.constexpr):
+    """Start the copy of a row's window, 16 bytes a thread; a window that is taken whole is not read.
+
+    TAIL: the scores end within 16 bytes. Where the window's last ones reach beyond the end, the columns of its last row
+    are loaded one by one instead.
+    """
     if length > k:
         LAYOUT: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [1, WIDE // 128], [1, 0])
         FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
@@ -56,7 +68,17 @@ def _fetch(smem, scores_ptr, start, skip, length, k, DEEP: gl.constexpr, WIDE: g
             whole = smem._reinterpret(gl.float32, [DEEP, WIDE], FLAT)
         else:
             whole = smem.reinterpret(gl.float32, [DEEP, WIDE], FLAT)
-        live = lane // 4 < (skip + length + 3) // 4 - deep * (WIDE // 4)
+        used = skip + length
+        vectors = (used + 3) // 4
+        if TAIL:
+            beyond = start + vectors * 4 > end
+            row = (used - 1) // WIDE
+            if beyond:
+                column = gl.arange(0, WIDE, layout=gl.BlockedLayout([4], [32], [WIDE // 128], [0]))
+                rest = gl.load(scores_ptr + start + row * WIDE + column, mask=column < used - row * WIDE, other=0.0)
+                smem.index(row).store(rest)
+            vectors = gl.where(beyond, row * (WIDE // 4), vectors)
+        live = lane // 4 < vectors - deep * (WIDE // 4)
         copy_async(whole, scores_ptr + start + lane + deep * WIDE, mask=live)
     async_copy.commit_group()
 
@@ -87,24 +109,32 @@ def _write(out_ptr, word, first, k, at, DEEP: gl.constexpr, WIDE: gl.constexpr):
 @gluon.jit(do_not_specialize=["s", "t", "k", "scores_stride_s"])
 def _topk_select_kernel(
     scores_ptr, ks_ptr, ke_ptr, indices_ptr, s, t, k, scores_stride_s, DEEP: gl.constexpr, WIDE: gl.constexpr,
+    TAIL: gl.constexpr, SAMPLED: gl.constexpr,
 ):  # fmt: skip
     LAYOUT: gl.constexpr = gl.BlockedLayout([4], [32], [WIDE // 128], [0])
     lane = gl.arange(0, WIDE, layout=LAYOUT)
     smem = gl.allocate_shared_memory(gl.float32, [DEEP, WIDE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    end = gl.cast(s - 1, gl.int64) * scores_stride_s + t
     step = gl.num_programs(0)
     row = gl.program_id(0)
     last = row * 0
     unit = last.to(gl.float32)
+    # Of a normal distribution's upper sixteenth, until rows have told.
+    apart = last + 1
+    z = unit + 1.5
+    z_unit = unit + 0.35
     start, skip, length = _window(gl.load(ks_ptr + row), gl.load(ke_ptr + row), row, t, scores_stride_s)
+    near = _near(scores_ptr, start, skip, length)
     after = gl.minimum(row + step, s - 1)
     next_ks = gl.load(ks_ptr + after)
     next_ke = gl.load(ke_ptr + after)
-    _fetch(smem, scores_ptr, start, skip, length, k, DEEP, WIDE)
+    _fetch(smem, scores_ptr, end, start, skip, length, k, DEEP, WIDE, TAIL)
     for row in range(gl.program_id(0), s, step):
         out_ptr = indices_ptr + gl.cast(row, gl.int64) * k
         # The window of the next row is here; that of the row after it comes meanwhile.
         start, next_skip, next_length = _window(next_ks, next_ke, row + step, t, scores_stride_s)
         next_length = gl.where(row + step < s, next_length, 0)
+        next_near = _near(scores_ptr, start, next_skip, next_length)
         after = gl.minimum(row + 2 * step, s - 1)
         next_ks = gl.load(ks_ptr + after)
         next_ke = gl.load(ke_ptr + after)
@@ -112,18 +142,21 @@ def _topk_select_kernel(
         barrier()
         scores = _rows(smem, DEEP, LAYOUT)
         barrier()
-        _fetch(smem, scores_ptr, start, next_skip, next_length, k, DEEP, WIDE)
+        _fetch(smem, scores_ptr, end, start, next_skip, next_length, k, DEEP, WIDE, TAIL)
         if length <= k:
             for first in range(0, k, WIDE):
                 place = first + lane
                 gl.store(out_ptr + place, gl.where(place < length, place, -1), mask=place < k)
         else:
             window = _words(skip, length, lane, DEEP, WIDE)
-            last, reach, above, word_reach, word_above, unit = threshold(scores, window, length, k, last, unit, DEEP)
+            last, reach, above, word_reach, word_above, unit, apart, z, z_unit = threshold(
+                scores, window, length, k, near, last, unit, apart, z, z_unit, DEEP, SAMPLED
+            )
             _write(out_ptr, gl.where(reach == k, word_reach, word_above), 0, k, lane - skip, DEEP, WIDE)
             if reach != k:
                 # Of the tied as many as are still missing.
                 _write(out_ptr, word_reach & ~word_above, above, k, lane - skip, DEEP, WIDE)
+        near = next_near
         skip = next_skip
         length = next_length
 
@@ -154,7 +187,8 @@ def topk_select(scores: torch.Tensor, ks: torch.Tensor, ke: torch.Tensor, *, k: 
     deep, wide, warps, resident = shape_of(reach)
     programs = min(s, resident * processors(scores.device))
     _topk_select_kernel[(programs,)](
-        scores, ks, ke, indices, s, t, k, scores.stride(0), DEEP=deep, WIDE=wide, num_warps=warps,
+        scores, ks, ke, indices, s, t, k, scores.stride(0), DEEP=deep, WIDE=wide,
+        TAIL=((s - 1) * scores.stride(0) + t) % 4 != 0, SAMPLED=SAMPLED, num_warps=warps,
     )  # fmt: skip
     return (indices,)
 

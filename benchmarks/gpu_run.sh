@@ -12,9 +12,6 @@ everything=()
 for name in triton 'hopper*' 'sdpa-*' eager gather torch sort; do everything+=(--implementation "*/$name"); done
 python3 -m attnoracle.oracle check --suite full --device cuda "${everything[@]}" --json "$folder/full.json" || status=1
 python3 -m attnoracle.oracle check --suite production --device cuda --json "$folder/production.json" || status=1
-python3 -m attnoracle.oracle bench --config peers-h200 --device cuda --json "$folder/bench.json" || status=1
-python3 -m attnoracle.oracle bench crossover --geometry glm-5 --device cuda --json "$folder/crossover.json" \
-    --policy "$folder/policy.toml" || status=1
 python3 -m attnoracle.oracle replay pr-52512 --quick --device cuda --implementations triton \
     --json "$folder/replay_quick_triton.json" || status=1
 python3 -m attnoracle.benchmarks.condense "$folder/full.json" "$folder/production.json" || status=1

@@ -4,14 +4,17 @@
 
 Ten faults of the catalogue act on lengths that the quick suite does not draw (``oracle/faults/hidden.py``). Each search
 starts from an empty corpus, one after the other, on the same workers; with ``--keep FOLDER`` it goes on from that one.
+``--at-once`` runs both at the same time, each with its own workers, where there are cores for both.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,8 @@ from ..oracle.cli.app import main as attnoracle
 from ..oracle.environment import environment
 from ..oracle.faults.hidden import HIDDEN
 from ..oracle.reports.json_report import document, dumps
+
+ORACLE = (__package__ or "").rpartition(".")[0] + ".oracle"
 
 
 def searched(guide: str, options: argparse.Namespace, folder: Path) -> dict[str, Any]:
@@ -36,7 +41,7 @@ def searched(guide: str, options: argparse.Namespace, folder: Path) -> dict[str,
         *("--geometry", options.geometry, "--seed"),
         *(str(options.seed), "--jobs", str(options.jobs), "--corpus", str(folder / guide), "--json", str(target)),
     ]
-    code = attnoracle(words)
+    code = subprocess.run([sys.executable, "-m", ORACLE, *words]).returncode if options.at_once else attnoracle(words)
     if code not in (0, 1):
         sys.exit(f"hidden_faults: the campaign ended with exit code {code}")
     return _read(target)
@@ -72,11 +77,15 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--keep", type=Path, help="a folder for both corpora, to go on from")
+    parser.add_argument("--at-once", action="store_true", help="both searches at the same time")
     parser.add_argument("--json", type=Path, required=True)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         place = options.keep or Path(folder)
-        campaigns = {guide: searched(guide, options, place) for guide in ("coverage", "random")}
+        guides = ("coverage", "random")
+        with ThreadPoolExecutor(len(guides) if options.at_once else 1) as at_work:
+            told_by = at_work.map(lambda guide: searched(guide, options, place), guides)
+            campaigns = dict(zip(guides, told_by, strict=True))
     faults = results(campaigns)
     keys = ("seconds", "cases_per_second", "classes", "pass", "fail", "weak")
     summary: dict[str, Any] = {

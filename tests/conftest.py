@@ -14,6 +14,11 @@ from attnoracle.oracle.strategies import use_profile
 use_profile()
 
 
+def pytest_collection_modifyitems(items):
+    """Slow tests first, so that no worker is left with one when the others are done."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 SERVED = Path(__file__).with_name("served.py")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from pathlib import Path
 
 from safetensors.torch import save
@@ -21,7 +22,7 @@ from ..verdict import Verdict
 from .script import script
 
 SCHEMA, VERSION = "attnoracle.bundle", 1
-#: Larger inputs are left out: the case id makes them again.
+#: Larger inputs or outputs are left out: the case id makes the ones again, and running it the others.
 MOST_BYTES = 2**28
 
 
@@ -39,14 +40,14 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     device = "cpu" if verdict.device == "cpu" else "cuda"
     inputs = drawn(verdict.case, device)
-    # Saved before the kernel runs: one that changes its inputs must not change the record of them.
-    tensors = _packed(inputs.tensors)
+    # Copied before the kernel runs: one that changes its inputs must not change the record of them.
+    tensors = _packed(inputs.tensors) if _fits(inputs.tensors) else {}
     files: dict[str, bytes] = {
         "verdict.json": dumps(verdict_record(verdict)).encode(),
         "contract.json": dumps(implementation.contract.as_dict()).encode(),
         "environment.json": dumps(environment()).encode(),
     }
-    if sum(t.numel() * t.element_size() for t in tensors.values()) <= MOST_BYTES:
+    if tensors:
         files["inputs.safetensors"] = save(tensors)
     outputs = _outputs(verdict, implementation, inputs)
     if outputs:
@@ -76,7 +77,11 @@ def folder_name(verdict: Verdict) -> str:
     return f"{plain}-{digest}"
 
 
-def _packed(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _fits(tensors: Mapping[str, Tensor]) -> bool:
+    return sum(one.numel() * one.element_size() for one in tensors.values()) <= MOST_BYTES
+
+
+def _packed(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: tensor.detach().cpu().contiguous().clone() for name, tensor in tensors.items()}
 
 
@@ -92,4 +97,5 @@ def _outputs(verdict: Verdict, implementation: Implementation, inputs: Inputs) -
     if not isinstance(outputs, tuple):
         return {}
     named = zip(operator(verdict.case.operator).outputs, outputs, strict=False)
-    return _packed({name: value for name, value in named if isinstance(value, Tensor)})
+    found = {name: value for name, value in named if isinstance(value, Tensor)}
+    return _packed(found) if _fits(found) else {}

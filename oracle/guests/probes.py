@@ -22,6 +22,7 @@ from ..check import check
 from ..config import load
 from ..globals import GlobalState
 from ..inputs import Inputs, make
+from ..judge.attention import SENTINEL
 from ..judge.units import LN2
 
 #: Largest error, by the size of the answer, of a kernel that gives an answer: other answers are many times as far off.
@@ -105,15 +106,25 @@ def ask_dtype(one: Implementation, geometry: str, dtype: str, device: str) -> st
     if one.operator == "topk_select":
         return "int32" if ran(one, inputs)[0].dtype is torch.int32 else UNKNOWN
     outputs = ran(one, inputs)
-    exact = truth(inputs)
-    if one.operator in (*_ATTENTION, "merge_lse") and not near(outputs[0], exact[0]):
+    exact = [truth(inputs)]
+    if one.operator == "merge_lse":
+        exact.append(_merged_in_base_2(inputs))
+    if one.operator in (*_ATTENTION, "merge_lse") and not any(near(outputs[0], each[0]) for each in exact):
         return f"{UNKNOWN}; its answer is not that of the operator"
     return str(outputs[0].dtype).removeprefix("torch.")
+
+
+def _merged_in_base_2(inputs: Inputs) -> tuple[Tensor, ...]:
+    """What a merge returns that takes the LSEs it is given for base 2, its own LSE in natural units."""
+    return truth(inputs, **{name: inputs.tensors[name].double() * LN2 for name in ("lse_a", "lse_b")})
 
 
 def ask_lse(one: Implementation, geometry: str, dtype: str, device: str) -> str:
     inputs = make(case_of(one.operator, geometry, dtype, ((3, 2), (20, 9))), load(geometry), device)
     outputs, exact = ran(one, inputs), truth(inputs)
+    if one.operator == "merge_lse" and not near(outputs[0], exact[0]):
+        # The weights of the sides tell the base of what it is given; its own LSE is judged below.
+        exact = _merged_in_base_2(inputs)
     if len(outputs) < 2:
         return "none; it returns no LSE"
     seen = torch.isfinite(exact[1])
@@ -140,12 +151,14 @@ def ask_empty(one: Implementation, geometry: str, dtype: str, device: str) -> st
     if not bool(empty.any()):
         return UNKNOWN
     out = _uniform(outputs[0][empty], {"zero": 0.0, "nan": torch.nan})
-    lse = (
-        _uniform(outputs[1][empty], {"-inf": -torch.inf, "+inf": torch.inf, "nan": torch.nan})
-        if len(outputs) > 1
-        else ""
-    )
-    return f"{out} {lse or 'none'}; {int(empty.sum())} rows"
+    lse = _empty_lse(outputs[1][empty]) if len(outputs) > 1 else "none"
+    return f"{out} {lse}; {int(empty.sum())} rows"
+
+
+def _empty_lse(values: Tensor) -> str:
+    if bool((torch.isfinite(values) & (values <= SENTINEL)).all()):
+        return "sentinel"
+    return _uniform(values, {"-inf": -torch.inf, "+inf": torch.inf, "nan": torch.nan})
 
 
 def _uniform(values: Tensor, known: dict[str, float]) -> str:

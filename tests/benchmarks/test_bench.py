@@ -102,7 +102,14 @@ def test_a_sweep_that_cannot_be(text):
 
 
 def test_shipped_grids_are_cases():
-    assert set(plan.shipped()) >= {"peers-h200", "short-prefill", "masked-glm", "smoke"}
+    assert set(plan.shipped()) >= {
+        "peers-attention",
+        "peers-sparse",
+        "peers-select",
+        "short-prefill",
+        "masked-glm",
+        "smoke",
+    }
     for name in plan.shipped():
         assert all(setting.case().id for setting in plan.grids(name))
 
@@ -130,7 +137,7 @@ def test_the_command_writes_what_it_measured(tmp_path, capsys):
 
 def test_nothing_asked_for(capsys):
     assert main(["bench"]) == 2
-    assert "peers-h200" in capsys.readouterr().err
+    assert "peers-sparse" in capsys.readouterr().err
 
 
 def test_csv_has_a_line_for_what_was_refused():

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import subprocess
+import sys
 
 import pytest
 
@@ -176,3 +177,12 @@ def test_what_a_kernel_wrote_in_place_is_in_its_bundle(tmp_path, capsys):
     assert set(read(folder).outputs) == {"pages"}
     assert main(["diagnose", str(folder), "--stored", "--device", "cpu"]) == 1
     assert "slot after its own" in capsys.readouterr().out
+
+
+def test_large_tensors_stay_out_and_the_case_stands_for_them(tmp_path, monkeypatch):
+    """An offset past 2^31 took a bundle of 4 GB: what a kernel returned is bounded as what it was given is."""
+    implementation = fault("merge-by-mean").implementation()
+    monkeypatch.setattr(sys.modules["attnoracle.oracle.bundle.write"], "MOST_BYTES", 64)
+    folder = write(tmp_path / "bundle", check(CASE, implementation), implementation)
+    assert not (folder / "inputs.safetensors").exists() and not (folder / "outputs.safetensors").exists()
+    assert replay(read(folder), fault("merge-by-mean").implementation, "cpu").outcome == "same"

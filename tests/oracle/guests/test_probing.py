@@ -35,6 +35,25 @@ def falls(q, kv, indices, *, scale, value_dim):
 '''
 
 
+BASE_2 = """
+import torch
+from attnoracle.reference import merge_lse
+from users_kernels import mine
+
+LN2 = 0.6931471805599453
+
+
+def attend(q, kv, indices, *, scale, value_dim):
+    out, lse = mine(q, kv, indices, scale=scale, value_dim=value_dim)
+    return out, torch.where(lse == -torch.inf, -50000.0, lse / LN2)
+
+
+def merge(out_a, lse_a, out_b, lse_b):
+    out, lse = merge_lse(out_a.double(), lse_a.double() * LN2, out_b.double(), lse_b.double() * LN2)
+    return out.to(out_a.dtype), (lse / LN2).float()
+"""
+
+
 @pytest.fixture
 def here(monkeypatch):
     """Probes in this process: the pool has its own tests."""
@@ -72,6 +91,15 @@ def test_a_strange_kernel_is_described_as_it_is(here, home):
     assert (contract.lse_base, contract.empty_out, contract.duplicates) == ("2", "nan", "collapsed")
     assert contract.deterministic is False
     assert found.notes["probabilities"].startswith("unknown: neither"), "an error of 1 % is excused by no format"
+
+
+def test_conventions_of_flashinfer_are_recognised(here, home):
+    """A finite LSE far below any score stands for an empty row; a merge may take and give base 2."""
+    (home / "base_2.py").write_text(BASE_2)
+    found = probing.propose(known.admit(external("base_2:attend", "sparse_mqa")), device="cpu").contract
+    assert (found.lse_base, found.empty_out, found.empty_lse) == ("2", "zero", "sentinel")
+    found = probing.propose(known.admit(external("base_2:merge", "merge_lse")), device="cpu").contract
+    assert (found.lse_base, found.deterministic) == ("2", True)
 
 
 def test_a_probe_that_kills_its_process_leaves_the_others(home):

@@ -10,12 +10,12 @@ from attnoracle.oracle.check import check
 from attnoracle.oracle.faults import FAULTS, fault
 from attnoracle.oracle.judge.conventions import HYPOTHESES
 
-DENSE = "dense_mha:glm-5:h2:q5,3:k3,9:bf16:randn:contiguous:-:s1"
-SQUARE = "dense_mha:glm-5:h2:q9,3:k20,9:bf16:wide:contiguous:-:s1"
-MASKED = "masked_mha:glm-5:h2:q12:k70:top20:bf16:randn:contiguous:empty-rows:s1"
-SPARSE = "sparse_mqa:glm-5:h4:q5,3:k40,20:top24:bf16:randn:contiguous:{}:s1"
-TOPK = "topk_select:glm-5:h1:q4,5:k90,60:top17:fp32:{}:contiguous:-:s1"
-MERGE = "merge_lse:glm-5:h3:q7:k7:bf16:wide:contiguous:-:s1"
+DENSE = "dense_mha:tiny:h2:q5,3:k3,9:bf16:randn:contiguous:-:s1"
+SQUARE = "dense_mha:tiny:h2:q9,3:k20,9:bf16:wide:contiguous:-:s1"
+MASKED = "masked_mha:tiny:h2:q12:k70:top20:bf16:randn:contiguous:empty-rows:s1"
+SPARSE = "sparse_mqa:tiny:h4:q5,3:k40,20:top24:bf16:randn:contiguous:{}:s1"
+TOPK = "topk_select:tiny:h1:q4,5:k90,60:top17:fp32:{}:contiguous:-:s1"
+MERGE = "merge_lse:tiny:h3:q7:k7:bf16:wide:contiguous:-:s1"
 
 #: Fault, the case that shows it.
 SHOWN = {

@@ -36,14 +36,15 @@ def masked_mha(
 
     Compiles anew for each number of blocks of queries and keys.
     """
-    seen = torch.zeros(_whole(q), _whole(k), dtype=torch.bool, device=q.device)
+    rows, columns = _whole(q), _whole(k)
+    seen = torch.zeros(rows, columns, dtype=torch.bool, device=q.device)
     for request in requests(cu_q, cu_k):
         seen[request.queries, request.keys] = unpack_mask(mask, request, causal)
 
     def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return seen[query, key]
 
-    blocks = create_block_mask(visible, None, None, *seen.shape, device=str(q.device), BLOCK_SIZE=BLOCK)
+    blocks = create_block_mask(visible, None, None, rows, columns, device=str(q.device), BLOCK_SIZE=BLOCK)
     heads_first = (_padded(x).transpose(0, 1).unsqueeze(0) for x in (q, k, v))
     # each call's mask function is a new one to the compiler; its limit on recompilations is for runaway loops
     with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16):

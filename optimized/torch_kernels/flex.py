@@ -1,4 +1,8 @@
-"""Masked attention by compiled FlexAttention: the whole packed batch in one call, the mask read inside the kernel."""
+"""Masked attention by compiled FlexAttention: the whole packed batch in one call, the mask read inside the kernel.
+
+Queries and keys are padded to whole blocks of the mask, as engines do who keep the number of kernels that they compile
+small: a padded key is seen by nobody, a padded query sees nothing and is cut off.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +12,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
 from .precision import exact_fp32
 from .requests import requests, unpack_mask
+
+#: Tokens of a block of FlexAttention's mask.
+BLOCK = 128
 
 
 @cache
@@ -24,17 +32,30 @@ def _compiled() -> Callable[..., Any]:
 def masked_mha(
     q: Tensor, k: Tensor, v: Tensor, mask: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
 ) -> tuple[Tensor]:
-    """``masked_mha`` without its LSE, which FlexAttention does not return on CPU. Compiles anew for each shape."""
-    seen = torch.zeros(q.shape[0], k.shape[0], dtype=torch.bool, device=q.device)
+    """``masked_mha`` without its LSE, which FlexAttention does not return on CPU.
+
+    Compiles anew for each number of blocks of queries and keys.
+    """
+    rows, columns = _whole(q), _whole(k)
+    seen = torch.zeros(rows, columns, dtype=torch.bool, device=q.device)
     for request in requests(cu_q, cu_k):
         seen[request.queries, request.keys] = unpack_mask(mask, request, causal)
 
     def visible(_batch: Tensor, _head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return seen[query, key]
 
-    blocks = create_block_mask(visible, None, None, q.shape[0], k.shape[0], device=str(q.device))
-    heads_first = (x.transpose(0, 1).unsqueeze(0) for x in (q, k, v))
+    blocks = create_block_mask(visible, None, None, rows, columns, device=str(q.device), BLOCK_SIZE=BLOCK)
+    heads_first = (_padded(x).transpose(0, 1).unsqueeze(0) for x in (q, k, v))
     # each call's mask function is a new one to the compiler; its limit on recompilations is for runaway loops
     with torch.no_grad(), torch._dynamo.config.patch(recompile_limit=1 << 16, accumulated_recompile_limit=1 << 16):
         out = _compiled()(*heads_first, block_mask=blocks, scale=scale)
-    return (out[0].transpose(0, 1).contiguous(),)
+    return (out[0, :, : q.shape[0]].transpose(0, 1).contiguous(),)
+
+
+def _whole(x: Tensor) -> int:
+    """Tokens of the blocks that hold those of x."""
+    return -(-x.shape[0] // BLOCK) * BLOCK
+
+
+def _padded(x: Tensor) -> Tensor:
+    return functional.pad(x, (0, 0, 0, 0, 0, _whole(x) - x.shape[0]))

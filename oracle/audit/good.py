@@ -21,7 +21,7 @@ TOO_SLOW = ("masked_mha/flex",)
 SEED_STRIDE = 1000
 #: A public kernel that is wrong where a batch has queries without keys (docs/findings.md): what it is told there is no
 #: false alarm.
-_FOUND_WRONG = ("dense_mha/flashinfer-fa3",)
+FOUND_WRONG = ("dense_mha/flashinfer-fa3",)
 _CONFIGURATIONS: dict[str, dict[str, Any]] = {
     "simulated": {},
     "simulated-3-splits": {"splits": 3},
@@ -35,7 +35,7 @@ _UNTILED = ("indexer_scores", "paged_indexer_scores", "topk_select", "merge_lse"
 @cache
 def good_implementations() -> dict[str, Implementation]:
     """By name; whether one runs on this machine is its own ``supports``."""
-    shipped = {one.name: one for one in IMPLEMENTATIONS if one.name not in (*TOO_SLOW, *_FOUND_WRONG)}
+    shipped = {one.name: one for one in IMPLEMENTATIONS if one.name not in (*TOO_SLOW, *FOUND_WRONG)}
     of_tiles = [(operator, name) for operator in _TILED for name in _CONFIGURATIONS]
     plain = [(operator, "simulated") for operator in _UNTILED]
     made = (_simulated(operator, name) for operator, name in of_tiles + plain)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..device import settle
 from ..errors import BadInput
-from ..pool import default_jobs
+from ..fleet.choose import Place
 from ..verdict import Verdict
 from . import options
 from .terminal import check_target, console, write
@@ -44,6 +43,8 @@ def audit(
     ] = False,
     device: options.DeviceName = options.Device.cpu,
     jobs: options.Jobs = None,
+    engine: options.Engine = options.EngineName.local,
+    address: options.Address = None,
     seed: options.Seed = 0,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="FILE", help="Keep the state here; go on from it if it exists.")
@@ -64,7 +65,8 @@ def audit(
     from ..reports.progress import progress
 
     check_target("--json", json)
-    where = settle(device)
+    place = Place.of(engine.value, address, device)
+    where = place.device
     settings = Settings(tuple(fault or ()), tuple(check or ()), quick, seed, good_runs, where, properties)
     if write_ and not (settings.whole and _README.is_file()):
         raise BadInput("--write: takes a whole audit, in a checkout; leave out --quick, --fault and --check")
@@ -78,7 +80,8 @@ def audit(
             planned,
             settings,
             journal,
-            workers=jobs or default_jobs(where),
+            workers=jobs,
+            place=place,
             on_done=lambda verdict: advance(_as_wished(verdict)),
         )
     if properties:

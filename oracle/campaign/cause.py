@@ -10,6 +10,7 @@ from ..case import Case
 from ..errors import OracleError
 from ..reports.json_report import finite, verdict_record
 from ..verdict import Verdict
+from .scenes import KINDS
 
 #: Seconds for shrinking one failure.
 SECONDS = 45.0
@@ -36,6 +37,8 @@ def look_into(case_id: str, name: str, device: str, apart: bool, seconds: float 
     from ..shrink import Trials, shrink
 
     case = Case.parse(case_id)
+    if case.operator in KINDS:
+        return _of_scene(case, name, device, seconds)
     make = named(name, case.operator)
     found: dict[str, Any] = {"case": "", "conclusion": "", "note": "", "files": {}}
     try:
@@ -57,6 +60,25 @@ def look_into(case_id: str, name: str, device: str, apart: bool, seconds: float 
     if apart:
         return {**found, "note": "not diagnosed: it ends its process"}
     return found | {"conclusion": _conclusion(shrunk.case, make, device)}
+
+
+def _of_scene(case: Case, name: str, device: str, seconds: float) -> dict[str, Any]:
+    """The same of a sequence of batches: what broke is its conclusion, and its case all that a bundle could hold."""
+    from ..cause.signature import signature
+    from .scene_play import play, shrunk
+
+    verdict, runs = shrunk(case, lambda one: play(one, name, device), seconds)
+    if verdict is None:
+        return {"case": "", "conclusion": "", "note": "it did not fail again", "files": {}}
+    return {
+        "case": verdict.case.id,
+        "signature": signature(verdict).as_list(),
+        "verdict": finite(verdict_record(verdict)),
+        "runs": runs,
+        "conclusion": verdict.reason,
+        "note": "",
+        "files": {},
+    }
 
 
 def _bundle(verdict: Verdict, implementation: Any, original: str) -> dict[str, bytes]:

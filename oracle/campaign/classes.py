@@ -24,6 +24,7 @@ from itertools import combinations, product
 
 from ..case import Case
 from ..inputs.options import cache_format_of
+from .scenes import KINDS
 
 GROUPS = ("lengths", "meets", "batch", "values", "contract", "route", "config", "pairs")
 #: Tiles and pages by which residues are told apart.
@@ -36,6 +37,10 @@ Classes = dict[str, frozenset[Class]]
 
 def classes(case: Case) -> Classes:
     """Group -> names of what the case covers."""
+    if case.operator in KINDS:
+        from .scene_classes import scene_classes
+
+        return scene_classes(case)
     requests = [_request(q, k, case.topk) for q, k in dict.fromkeys(zip(case.q_lens, case.k_lens, strict=True))]
     values = tuple(_values(case))
     relations = {name for request in requests for name in request.relations}

@@ -16,6 +16,7 @@ from ..case import Case
 from ..cause.signature import Signature, from_list, signature
 from ..inputs.batch import IDS
 from ..verdict import Verdict
+from .scenes import KINDS
 
 #: Findings of one implementation that are looked into; of the rest the signature alone decides.
 MOST = 4
@@ -60,7 +61,9 @@ class Finding:
 
 
 def trigger(case: Case) -> frozenset[str]:
-    """Options of a case but for the names of its requests."""
+    """Options of a case but for the names of its requests; of a sequence the options are its steps."""
+    if case.operator in KINDS:
+        return frozenset()
     return frozenset(option for option in case.options if not option.startswith(IDS))
 
 

@@ -13,6 +13,7 @@ import torch
 from ..case import LAYOUTS, Case
 from ..cause.named import named, operator_of
 from ..config import load
+from ..environment import installed
 from ..errors import BadInput, Unsupported
 from ..facts import facts
 from ..geometry import Geometry
@@ -23,6 +24,8 @@ from ..inputs.ranges import HEADS, SELECTING, TOPKS, choices, compatible, dtypes
 from ..pool import cost
 from ..worker import Pair
 from .lengths import edged, uniform
+from .scenes import KINDS, is_scene
+from .scenes import drawn as drawn_scene
 
 #: Requests of a batch, at most.
 REQUESTS = 4
@@ -61,6 +64,8 @@ def fitting_here(device: str | None) -> Callable[[Pair], bool]:
 
     def fits(pair: Pair) -> bool:
         case, name = pair
+        if case.operator in KINDS:
+            return case.geometry != "triton" or installed("triton") is not None
         geometry = _geometry(case.geometry)
         try:
             check_options(case, geometry)
@@ -93,6 +98,8 @@ def usable(space: Space, fits: Callable[[Pair], bool]) -> Space:
 
 
 def _reason(name: str, case: Case) -> str:
+    if is_scene(name):
+        return "Triton is not installed"
     device = "cuda" if torch.cuda.is_available() else "cpu"
     told = named(name, case.operator)().supports(facts(case, _geometry(case.geometry), device))
     return told or "inputs cannot be made for the geometries that were named"
@@ -105,7 +112,9 @@ def draw(space: Space, rng: Random, *, edges: bool) -> Pair:
 
 
 def drawn_case(space: Space, operator: str, rng: Random, *, edges: bool) -> Case:
-    """See ``draw``."""
+    """See ``draw``; sequences know no edges."""
+    if is_scene(operator):
+        return drawn_scene(operator, rng)
     for _ in range(_TRIES):
         case = _any(space, operator, rng, edges=edges)
         if cost(case) <= space.most:

@@ -30,5 +30,9 @@ def apart(name: str, device: str, timeout: float, *, sequence: bool = False) -> 
 
 def judge(case: Case, name: str, device: str) -> Verdict:
     """What a worker does."""
+    if case.operator in ("layer", "graphs"):
+        from ..campaign.scene_play import play
+
+        return play(case, name, device)
     plain = name.removeprefix(IN_SEQUENCE)
     return check(case, named(plain, case.operator)(), device=device, sequence=plain != name)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ..campaign.scenes import is_scene
+from ..campaign.scenes import names as scene_names
 from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
 from ..confinement import TIMEOUT
@@ -140,10 +142,19 @@ def _tell(
 
 def searched(patterns: Sequence[str], operators: Sequence[str]) -> tuple[str, ...]:
     """Names of implementations, and of planted faults where they are named (``fault:…``, ``hidden:…``)."""
-    plain = [pattern for pattern in patterns if not pattern.startswith((FAULT, HIDDEN))]
+    plain = [pattern for pattern in patterns if not pattern.startswith((FAULT, HIDDEN)) and not is_scene(pattern)]
     found: list[str] = []
     if plain or not patterns:
         found += [one.name for one in implementations(plain, operators, but=TOO_SLOW)]
+    if not patterns and not operators:
+        # The layers on interpreted kernels take seconds a step.
+        found += [name for name in scene_names() if name != "graphs:triton"]
+    for pattern in filter(is_scene, patterns):
+        known = scene_names(planted=":fault:" in pattern)
+        matches = [name for name in known if fnmatchcase(name, pattern)]
+        if not matches:
+            raise unknown("subject", pattern, known)
+        found += [name for name in matches if not operators or name.partition(":")[0] in operators]
     for pattern in patterns:
         if pattern.startswith((FAULT, HIDDEN)):
             matches = [name for name in _planted(pattern) if fnmatchcase(name, pattern)]

@@ -6,15 +6,18 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NoReturn
 
 import typer
 
+from ..campaign.scenes import KINDS
+from ..case import Case
 from ..device import settle
 from ..errors import BadInput
 from ..pool import Pool
-from ..reports.summary import FAULT, NOTHING, WELL
+from ..reports.summary import FAULT, NOTHING, WELL, Summary
 from ..reports.table import closing, print_block
+from ..verdict import Verdict
 from . import guests, options
 from .judging import Documents, judge
 from .selection import implementations, named_cases, pair, suite_cases
@@ -46,6 +49,8 @@ def repro(
         brought = guests.Brought.of(impl, operator, contract, adapter)
         brought_names = [one.name for one in (guests.with_contracts(brought.admitted(), where) if brought else ())]
         raise typer.Exit(_bundle(Path(case), [*(implementation or ()), *brought_names], where, documents, command))
+    if case.partition(":")[0] in KINDS:
+        _scene(case, implementation or (), settle(device), documents, command)
     guests.geometries(geometry)
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     brought = guests.Brought.of(impl, operator or [cases[0].operator], contract, adapter)
@@ -54,6 +59,23 @@ def repro(
     pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
     with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)
+    documents.write(command, summary, verdicts)
+    _tell(documents, command, verdicts, summary)
+
+
+def _scene(case: str, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> NoReturn:
+    """A sequence of batches again, as a campaign wrote it down."""
+    from ..cause.again import judge as once_more
+
+    if not names:
+        raise BadInput(f"repro {case!r}: expected --implementation, like {case.partition(':')[0]}:fused")
+    sequence = Case.parse(case)
+    with Pool(jobs=1, device=device, judge=once_more) as pool:
+        verdicts, summary = judge(pool, [(sequence, name) for name in names], quiet=True)
+    _tell(documents, command, verdicts, summary)
+
+
+def _tell(documents: Documents, command: Sequence[str], verdicts: Sequence[Verdict], summary: Summary) -> NoReturn:
     documents.write(command, summary, verdicts)
     screen = console(stderr=documents.owns_stdout)
     for i, verdict in enumerate(verdicts):

@@ -16,6 +16,8 @@ from ..campaign.classes import GROUPS
 from ..campaign.findings import Finding
 from ..campaign.guide import Call
 from ..campaign.night import Night
+from ..campaign.scenes import is_scene
+from ..campaign.scenes import repro as scene_repro
 from ..cause.named import FAULT as PLANTED
 from ..cause.named import HIDDEN
 from ..ledger import Known
@@ -80,6 +82,8 @@ def smallest(finding: Finding) -> Verdict:
 def repro(finding: Finding) -> str:
     """The command that shows it again; planted faults are known to ``diagnose``, not to ``repro``."""
     verdict = smallest(finding)
+    if is_scene(verdict.implementation):
+        return scene_repro(verdict.case, verdict.implementation)
     if verdict.implementation.startswith((PLANTED, HIDDEN)):
         return f"attnoracle diagnose '{verdict.case.id}' --implementation {verdict.implementation}"
     return verdict.repro

@@ -33,8 +33,11 @@ class Worker:
     def __init__(self, judge: Judge, device: str, threads: int, confinement: Confinement | None = None) -> None:
         start = context(device)
         self._pipe, theirs = start.Pipe()
-        mouth, self._ear, self._said = None, None, None
-        if confinement is not None:
+        self._ear, self._said = None, None
+        if confinement is None:
+            # What it is forked from may have another stderr than this process has by now.
+            mouth = Connection(os.dup(2), readable=False)
+        else:
             self._ear, mouth = start.Pipe(duplex=False)
             self._said = Said(self._ear.fileno())
         job = (dict(os.environ), theirs, judge, device, threads, known.snapshot(), mouth, confinement)
@@ -42,8 +45,7 @@ class Worker:
         with interrupts_held():
             self._process.start()
         theirs.close()
-        if mouth is not None:
-            mouth.close()
+        mouth.close()
         self._confinement = confinement
         self._base = 0
         self.serves: str | None = None
@@ -156,7 +158,7 @@ def _work(
     device: str,
     threads: int,
     guests: known.Guests,
-    mouth: Connection | None,
+    mouth: Connection,
     confinement: Confinement | None,
 ) -> None:
     """The worker's side: one verdict a message, until the parent closes the pipe."""
@@ -164,9 +166,8 @@ def _work(
     os.environ.update(environment)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     # What a kernel prints must not get between the lines of a report on stdout.
-    if mouth is not None:
-        os.dup2(mouth.fileno(), 2)
-        mouth.close()
+    os.dup2(mouth.fileno(), 2)
+    mouth.close()
     os.dup2(2, 1)
     if confinement is not None:
         confine(confinement, device)

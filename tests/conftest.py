@@ -9,6 +9,10 @@ from pathlib import Path
 
 import pytest
 
+if "PYTEST_XDIST_WORKER" in os.environ:
+    # There is a worker for every core; torch and numpy read it when they are imported.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from attnoracle.oracle.strategies import use_profile
 
 use_profile()

@@ -1,10 +1,5 @@
 """Exact top-k that reads every score once: a row lives in the registers of one program while its threshold is sought,
 and the next row comes into shared memory meanwhile.
-
-The threshold is bracketed between a score that at least k scores reach and one that fewer reach. Each step counts the
-scores at or above a pivot: in turn the middle of the bracket in the order of floats, and the point where a straight
-line through the logarithms of the two counts meets k. It ends when exactly k scores reach the pivot, or nothing lies
-between.
 """
 
 from __future__ import annotations
@@ -15,27 +10,13 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy
 
 from ..triton_kernels.checks import check_at_least, check_tensor
-from .names import barrier, copy_async
+from .names import RESHAPES_PRIVATELY, barrier, copy_async
+from .row_threshold import ones, threshold
 
-#: Most scores of one program: 128 registers a thread of 256; of 512 and 1,024 threads each step took longer.
+#: Most scores of one program: 128 registers a thread of 256.
 WIDEST = 32768
-#: Steps that look at the counts; after them the bracket is halved alone, 32 times at most.
-_STEPS = gl.constexpr(24)
-_NAN = gl.constexpr(0x7FFFFFFE)
-_NOTHING = gl.constexpr(-0x80000000)
-
-
-@gluon.jit
-def _order(scores):
-    """int32 in the order of the scores: NaN above +inf, -0.0 equal to 0.0, all above _NOTHING."""
-    bits = gl.where(scores == 0.0, 0.0, scores).to(gl.int32, bitcast=True)
-    return gl.where(scores != scores, _NAN, bits ^ ((bits >> 31) & 0x7FFFFFFF))
-
-
-@gluon.jit
-def _score(order):
-    """The score of an order, a scalar; what _order takes back."""
-    return (order ^ ((order >> 31) & 0x7FFFFFFF)).to(gl.float32, bitcast=True)
+#: Whether the search learns to begin with a row's own mean and spread where rows lie apart from each other.
+SAMPLED = True
 
 
 @gluon.jit
@@ -44,114 +25,140 @@ def _add(a, b):
 
 
 @gluon.jit
-def _count(order, pivot):
-    return gl.sum(gl.sum((order >= pivot).to(gl.int32), 0), 0)
-
-
-@gluon.jit
-def _threshold(order, length, k):
-    """(order of the k-th largest score or of one that exactly k reach, how many reach it, how many lie above)."""
-    low = gl.min(gl.min(gl.where(order != _NOTHING, order, _NAN), 0), 0)
-    high = gl.max(gl.max(order, 0), 0) + 1
-    at_low = length
-    at_high = length * 0
-    step = length * 0
-    k = length * 0 + k  # a tensor, also where k is a constant
-    goal = gl.log2(k.to(gl.float32))
-    while (high - 1 > low) & (at_low != k):
-        pivot = (low & high) + ((low ^ high) >> 1)
-        if (step < _STEPS) & (step % 2 == 0):
-            top = gl.log2(at_low.to(gl.float32))
-            bottom = gl.log2(gl.maximum(at_high.to(gl.float32), 0.5))
-            least = _score(low)
-            guess = least + (_score(high - 1) - least) * ((top - goal) / (top - bottom))
-            # Infinite ends give no finite guess.
-            if gl.abs(guess) < float("inf"):
-                pivot = _order(guess)
-        pivot = gl.minimum(gl.maximum(pivot, low + 1), high - 1)
-        count = _count(order, pivot)
-        if count >= k:
-            low = pivot
-            at_low = count
-        else:
-            high = pivot
-            at_high = count
-        step += 1
-    return low, at_low, at_high
-
-
-@gluon.jit
-def _ones(bits):
-    """How many bits are set."""
-    return gl.inline_asm_elementwise("popc.b32 $0, $1;", "=r,r", [bits], dtype=gl.int32, is_pure=True, pack=1)
-
-
-@gluon.jit
-def _places(chosen):
-    """Rank from 1 of each chosen element, column after column: a thread owns four columns of at most 32 elements."""
-    WARPS: gl.constexpr = chosen.shape[1] // 128
-    LAYOUT: gl.constexpr = chosen.type.layout
-    row = gl.expand_dims(gl.arange(0, chosen.shape[0], layout=gl.SliceLayout(1, LAYOUT)), 1)
-    column = gl.sum(chosen << row, 0)
-    many = gl.convert_layout(_ones(column), gl.BlockedLayout([4], [32], [WARPS], [0]))
-    before = gl.associative_scan(many, 0, _add) - many
-    before = gl.convert_layout(before, gl.SliceLayout(0, LAYOUT))
-    return gl.expand_dims(before, 0) + _ones(gl.expand_dims(column, 0) & ((2 << row) - 1))
-
-
-@gluon.jit
-def _window(ks_ptr, ke_ptr, row, t, scores_stride_s):
+def _window(ks, ke, row, t, scores_stride_s):
     """First element of the row's window, rounded down to 16 bytes; elements before the window; its length."""
-    ks = gl.maximum(gl.load(ks_ptr + row), 0)
-    length = gl.minimum(gl.load(ke_ptr + row), t) - ks
-    start = row.to(gl.int64) * scores_stride_s + ks
+    ks = gl.maximum(ks, 0)
+    start = gl.cast(row, gl.int64) * scores_stride_s + ks
     aligned = start // 4 * 4
-    return aligned, (start - aligned).to(gl.int32), length
+    return aligned, (start - aligned).to(gl.int32), gl.minimum(ke, t) - ks
 
 
 @gluon.jit
-def _fetch(smem, scores_ptr, ks_ptr, ke_ptr, row, s, t, k, scores_stride_s, at):
-    """Start the copy of a row's window, 16 bytes a thread; a window that is taken whole is not read."""
-    if row < s:
-        start, skip, length = _window(ks_ptr, ke_ptr, row, t, scores_stride_s)
-        live = (at // 4 < (skip + length + 3) // 4) & (length > k)
-        copy_async(smem, scores_ptr + start + at, mask=live)
+def _near(scores_ptr, start, skip, length):
+    """The first score of a window, 0 where there is none."""
+    return gl.load(scores_ptr + start + skip, mask=length > 0, other=0.0)
+
+
+@gluon.jit
+def _words(skip, length, lane, DEEP: gl.constexpr, WIDE: gl.constexpr):
+    """A word for each column, row DEEP - 1 in its lowest bit: which elements lie in the window."""
+    outside = DEEP - gl.minimum(gl.maximum((skip + length - lane + (WIDE - 1)) // WIDE, 0), DEEP)
+    word = gl.inline_asm_elementwise(
+        "shl.b32 $0, -1, $1;", "=r,r", [outside], dtype=gl.int32, is_pure=True, pack=1
+    )  # fmt: skip
+    if DEEP < 32:
+        word = word & ((1 << DEEP) - 1)
+    return gl.where(lane < skip, word & ((1 << (DEEP - 1)) - 1), word)
+
+
+@gluon.jit
+def _fetch(smem, scores_ptr, end, start, skip, length, k, DEEP: gl.constexpr, WIDE: gl.constexpr, TAIL: gl.constexpr):
+    """Start the copy of a row's window, 16 bytes a thread; a window that is taken whole is not read.
+
+    TAIL: the scores end within 16 bytes. Where the window's last ones reach beyond the end, the columns of its last row
+    are loaded one by one instead.
+    """
+    if length > k:
+        LAYOUT: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [1, WIDE // 128], [1, 0])
+        FLAT: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [1, 0])
+        lane = gl.expand_dims(gl.arange(0, WIDE, layout=gl.SliceLayout(0, LAYOUT)), 0)
+        deep = gl.expand_dims(gl.arange(0, DEEP, layout=gl.SliceLayout(1, LAYOUT)), 1)
+        # One copy of the whole: copies of single rows would be kept apart by barriers.
+        if RESHAPES_PRIVATELY:
+            whole = smem._reinterpret(gl.float32, [DEEP, WIDE], FLAT)
+        else:
+            whole = smem.reinterpret(gl.float32, [DEEP, WIDE], FLAT)
+        used = skip + length
+        vectors = (used + 3) // 4
+        if TAIL:
+            beyond = start + vectors * 4 > end
+            row = (used - 1) // WIDE
+            if beyond:
+                column = gl.arange(0, WIDE, layout=gl.BlockedLayout([4], [32], [WIDE // 128], [0]))
+                rest = gl.load(scores_ptr + start + row * WIDE + column, mask=column < used - row * WIDE, other=0.0)
+                smem.index(row).store(rest)
+            vectors = gl.where(beyond, row * (WIDE // 4), vectors)
+        live = lane // 4 < vectors - deep * (WIDE // 4)
+        copy_async(whole, scores_ptr + start + lane + deep * WIDE, mask=live)
     async_copy.commit_group()
+
+
+@gluon.jit
+def _rows(smem, DEEP: gl.constexpr, LAYOUT: gl.constexpr):
+    """What was fetched: a tuple with a tensor of each row's columns."""
+    rows = ()
+    for i in gl.static_range(DEEP):
+        rows += (smem.index(i).load(LAYOUT),)  # type: ignore[assignment]
+    return rows
+
+
+@gluon.jit
+def _write(out_ptr, word, first, k, at, DEEP: gl.constexpr, WIDE: gl.constexpr):
+    """Positions of the elements of the words, from place `first` on and below place k."""
+    many = ones(word)
+    place = gl.associative_scan(many, 0, _add) - many + first
+    for _ in range(gl.max(many, 0)):
+        bit = gl.inline_asm_elementwise(
+            "bfind.u32 $0, $1;", "=r,r", [word & (0 - word)], dtype=gl.int32, is_pure=True, pack=1
+        )  # fmt: skip
+        gl.store(out_ptr + place, at + (DEEP - 1 - bit) * WIDE, mask=(word != 0) & (place < k))
+        word = word & (word - 1)
+        place += 1
 
 
 @gluon.jit(do_not_specialize=["s", "t", "k", "scores_stride_s"])
 def _topk_select_kernel(
     scores_ptr, ks_ptr, ke_ptr, indices_ptr, s, t, k, scores_stride_s, DEEP: gl.constexpr, WIDE: gl.constexpr,
+    TAIL: gl.constexpr, SAMPLED: gl.constexpr,
 ):  # fmt: skip
-    WARPS: gl.constexpr = WIDE // 128
-    LAYOUT: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [1, WARPS], [1, 0])
-    lane = gl.arange(0, WIDE, layout=gl.SliceLayout(0, LAYOUT))
-    at = gl.expand_dims(gl.arange(0, DEEP, layout=gl.SliceLayout(1, LAYOUT)), 1) * WIDE + gl.expand_dims(lane, 0)
-    smem = gl.allocate_shared_memory(gl.float32, [DEEP, WIDE], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+    LAYOUT: gl.constexpr = gl.BlockedLayout([4], [32], [WIDE // 128], [0])
+    lane = gl.arange(0, WIDE, layout=LAYOUT)
+    smem = gl.allocate_shared_memory(gl.float32, [DEEP, WIDE], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+    end = gl.cast(s - 1, gl.int64) * scores_stride_s + t
     step = gl.num_programs(0)
-    _fetch(smem, scores_ptr, ks_ptr, ke_ptr, gl.program_id(0), s, t, k, scores_stride_s, at)
+    row = gl.program_id(0)
+    last = row * 0
+    unit = last.to(gl.float32)
+    # Of a normal distribution's upper sixteenth, until rows have told.
+    apart = last + 1
+    z = unit + 1.5
+    z_unit = unit + 0.35
+    start, skip, length = _window(gl.load(ks_ptr + row), gl.load(ke_ptr + row), row, t, scores_stride_s)
+    near = _near(scores_ptr, start, skip, length)
+    after = gl.minimum(row + step, s - 1)
+    next_ks = gl.load(ks_ptr + after)
+    next_ke = gl.load(ke_ptr + after)
+    _fetch(smem, scores_ptr, end, start, skip, length, k, DEEP, WIDE, TAIL)
     for row in range(gl.program_id(0), s, step):
-        _, skip, length = _window(ks_ptr, ke_ptr, row, t, scores_stride_s)
         out_ptr = indices_ptr + gl.cast(row, gl.int64) * k
+        # The window of the next row is here; that of the row after it comes meanwhile.
+        start, next_skip, next_length = _window(next_ks, next_ke, row + step, t, scores_stride_s)
+        next_length = gl.where(row + step < s, next_length, 0)
+        next_near = _near(scores_ptr, start, next_skip, next_length)
+        after = gl.minimum(row + 2 * step, s - 1)
+        next_ks = gl.load(ks_ptr + after)
+        next_ke = gl.load(ke_ptr + after)
         async_copy.wait_group(0)
         barrier()
-        scores = smem.load(LAYOUT)
+        scores = _rows(smem, DEEP, LAYOUT)
         barrier()
-        _fetch(smem, scores_ptr, ks_ptr, ke_ptr, row + step, s, t, k, scores_stride_s, at)
+        _fetch(smem, scores_ptr, end, start, next_skip, next_length, k, DEEP, WIDE, TAIL)
         if length <= k:
-            for start in range(0, k, WIDE):
-                place = start + lane
+            for first in range(0, k, WIDE):
+                place = first + lane
                 gl.store(out_ptr + place, gl.where(place < length, place, -1), mask=place < k)
         else:
-            order = gl.where((at >= skip) & (at < skip + length), _order(scores), _NOTHING)
-            threshold, reach, above = _threshold(order, length, k)
+            window = _words(skip, length, lane, DEEP, WIDE)
+            last, reach, above, word_reach, word_above, unit, apart, z, z_unit = threshold(
+                scores, window, length, k, near, last, unit, apart, z, z_unit, DEEP, SAMPLED
+            )
+            _write(out_ptr, gl.where(reach == k, word_reach, word_above), 0, k, lane - skip, DEEP, WIDE)
             if reach != k:
-                # As many of the tied as are still missing: the rest is put below everything.
-                tied = order == threshold
-                spare = tied & (_places(tied.to(gl.int32)) > k - above)
-                order = gl.where(spare, _NOTHING, order)
-            take = order >= threshold
-            gl.store(out_ptr + _places(take.to(gl.int32)) - 1, at - skip, mask=take)
+                # Of the tied as many as are still missing.
+                _write(out_ptr, word_reach & ~word_above, above, k, lane - skip, DEEP, WIDE)
+        near = next_near
+        skip = next_skip
+        length = next_length
 
 
 def topk_select(scores: torch.Tensor, ks: torch.Tensor, ke: torch.Tensor, *, k: int) -> tuple[torch.Tensor]:
@@ -180,7 +187,8 @@ def topk_select(scores: torch.Tensor, ks: torch.Tensor, ke: torch.Tensor, *, k: 
     deep, wide, warps, resident = shape_of(reach)
     programs = min(s, resident * processors(scores.device))
     _topk_select_kernel[(programs,)](
-        scores, ks, ke, indices, s, t, k, scores.stride(0), DEEP=deep, WIDE=wide, num_warps=warps,
+        scores, ks, ke, indices, s, t, k, scores.stride(0), DEEP=deep, WIDE=wide,
+        TAIL=((s - 1) * scores.stride(0) + t) % 4 != 0, SAMPLED=SAMPLED, num_warps=warps,
     )  # fmt: skip
     return (indices,)
 

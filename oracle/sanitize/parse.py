@@ -72,6 +72,8 @@ class Report:
     warnings: int = 0
     trouble: str = ""
     """What the tool says of itself."""
+    meeting: frozenset[str] = frozenset()
+    """Kernels that hand shared memory over at mbarriers."""
 
     @property
     def finished(self) -> bool:

@@ -20,12 +20,16 @@ def main(text: str, name: str) -> None:
     from ..config import load
     from ..guests import known
     from ..inputs import make
+    from .meetings import watch
 
     case = Case.parse(text)
     given = make(case, load(case.geometry), "cuda").kwargs()
     tight = {key: x.clone() if isinstance(x, torch.Tensor) else x for key, x in given.items()}
     del given
     implementation = known.find(name)
+    implementation.prepare(**tight)
+    if "triton" in sys.modules:
+        watch()
     for _ in range(2):  # the first call compiles
         implementation.prepare(**tight)()
     torch.cuda.synchronize()

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..device import has_cuda
 from ..errors import Unsupported
+from .meetings import meeting
 from .parse import Report, parse
 from .target import DONE
 
@@ -51,7 +53,7 @@ def run(
     printed = (runner or _run)(command, environment(), patience)
     if printed is None:
         return Report(tool, (), None, trouble=f"did not come back within {patience:.0f} seconds")
-    report = parse(printed, tool)
+    report = replace(parse(printed, tool), meeting=meeting(printed))
     if DONE not in printed.splitlines() and not report.errors:
         why = report.trouble or _last_words(printed)
         return Report(tool, report.hazards, None, report.warnings, f"the kernel's process ended early: {why}")

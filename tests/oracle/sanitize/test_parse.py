@@ -1,10 +1,15 @@
 """Reports of compute-sanitizer in the forms that it has printed in public, and verdicts made of them."""
 
+from dataclasses import replace
+
 import pytest
 
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.sanitize.judge import judged
+from attnoracle.oracle.sanitize.meetings import _listen, meeting
 from attnoracle.oracle.sanitize.parse import TOOLS, Report, parse
+from attnoracle.oracle.sanitize.target import DONE
+from attnoracle.oracle.sanitize.tool import run
 
 #: As in triton-viz#158, with a second thread of the same line.
 MEMCHECK = """\
@@ -134,6 +139,81 @@ def test_verdicts_of_reports():
     assert (broken.status, broken.reason) == ("ERROR", "synccheck: no summary line")
     uncounted = verdict(initcheck="========= ERROR SUMMARY: 3 errors\n")
     assert uncounted.status == "FAIL" and "3 errors by its summary, none shown" in uncounted.reason
+
+
+#: As an H200 printed it of a kernel whose groups of warps meet at mbarriers.
+MEETING = """\
+========= COMPUTE-SANITIZER
+attnoracle: waits at mbarriers: _sparse_mqa_kernel
+========= Error: Race reported between Read access at _sparse_mqa_kernel+0x4a10 in sparse_tiles.py:241
+=========     and Write access at _sparse_mqa_kernel+0x2530 in sparse_mqa.py:177 [128 hazards]
+=========
+attnoracle: the target is done
+========= RACECHECK SUMMARY: 1 hazard displayed (1 error, 0 warnings)
+"""
+
+
+def races(text):
+    def report(name):
+        printed = text if name == "racecheck" else CLEAN.replace("=========", f"{DONE}\n=========", 1)
+        return run("compute-sanitizer", name, CASE.id, "x/y", runner=lambda *_: printed)
+
+    return judged(CASE, "x/y", report)
+
+
+def test_a_race_where_the_tool_does_not_follow_the_barriers_is_weak():
+    found = races(MEETING)
+    assert (found.status, found.proved, found.bad) == ("WEAK", False, False)
+    assert (
+        "sparse_tiles.py:241, and write at sparse_mqa.py:177; racecheck does not follow the mbarriers" in found.reason
+    )
+
+
+def test_a_race_of_another_kernel_stays_a_failure():
+    planted = MEETING.replace("1 hazard displayed (1 error", "2 hazards displayed (2 errors").replace(
+        "=========\nattnoracle: the target",
+        "=========\n========= Error: Race reported between Write access at _planted_kernel+0x80 in planted.py:9\n"
+        "=========     and Read access at _planted_kernel+0x90 in planted.py:10 [4 hazards]\n"
+        "=========\nattnoracle: the target",
+    )
+    found = races(planted)
+    assert found.status == "FAIL" and found.reason.startswith(
+        "racecheck: Race reported between Write access at _planted"
+    )
+    assert [one.proved for one in found.findings] == [True, False]
+    assert races(MEETING.replace(": _sparse_mqa_kernel", ": _other_kernel")).status == "FAIL"
+    hidden = races(MEETING.replace("(1 error", "(2 errors"))
+    assert hidden.status == "FAIL" and "2 errors by its summary, 1 shown" in hidden.reason
+
+
+def test_other_tools_are_believed_of_such_a_kernel():
+    found = judged(
+        CASE,
+        "x/y",
+        lambda name: replace(
+            parse(MEMCHECK if name == "memcheck" else NO_RACE, name), meeting=frozenset({"matmul_kernel"})
+        ),
+    )
+    assert found.status == "FAIL" and found.proved
+
+
+def test_a_tool_that_did_not_finish_is_no_weak_verdict():
+    found = judged(
+        CASE,
+        "x/y",
+        lambda name: run("", name, CASE.id, "x/y", runner=lambda *_: MEETING if name == "racecheck" else None),
+    )
+    assert found.status == "ERROR" and "did not come back" in found.reason
+
+
+def test_kernels_that_wait_at_mbarriers_are_named_by_their_code(tmp_path, capsys):
+    for name, code in (
+        ("waits", "mbarrier.try_wait.parity.shared.b64 complete, [%r1], %r2;"),
+        ("meets", "bar.sync 0;"),
+    ):
+        (tmp_path / f"{name}.ptx").write_text(code)
+        _listen(metadata={"name": name}, metadata_group={f"{name}.ptx": str(tmp_path / f"{name}.ptx")}, cache_hit=True)
+    assert meeting(capsys.readouterr().out) == {"waits"}
 
 
 def test_a_warning_alone_is_no_failure():

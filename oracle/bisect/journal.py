@@ -1,7 +1,8 @@
 """The journal of a bisection: a folder with one line of JSON for every look, and the logs of the runs.
 
 It resumes (a look that is in it is not made again) and can be read by people: ``journal.jsonl`` begins with what is
-bisected and ends with what was found.
+bisected and ends with what was found. A look that was made before the search asked for it has a line of its own, and
+a second one when it counts; what was never asked for has the first alone.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Journal:
     def __init__(self, folder: Path | None, head: dict[str, Any]) -> None:
         self.folder = folder
         self.looks: list[tuple[str, Look]] = []
-        self._old: dict[str, deque[Look]] = defaultdict(deque)
+        self._old: dict[str, deque[tuple[Look, bool]]] = defaultdict(deque)
+        """Looks of an earlier run that were not asked for yet, and whether they counted there."""
+        self._logs = 0
         if folder is None:
             return
         head = {"schema": SCHEMA, **head}
@@ -50,37 +53,63 @@ class Journal:
         try:
             found, *records = [json.loads(line) for line in lines]
             differing = sorted(name for name in {*head, *found} if found.get(name) != head.get(name))
-            looks = [(record["point"], Look(**record["look"])) for record in records if "look" in record]
+            looks, early = (
+                [(record["point"], Look(**record[kind])) for record in records if kind in record]
+                for kind in ("look", "ahead")
+            )
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(f"{path}: expected the journal of a bisection, got something else; name another") from None
         if differing:
             told = ", ".join(f"{name} was {found.get(name)!r}" for name in differing)
             raise BadInput(f"{path}: the journal of another bisection ({told}); name another folder or delete it")
+        self._logs = len(looks) + len(early)
         for point, look in looks:
-            self._old[point].append(look)
+            self._old[point].append((look, True))
+            if (point, look) in early:
+                early.remove((point, look))
+        for point, look in early:
+            self._old[point].append((look, False))
 
     @property
     def waiting(self) -> int:
         """Looks of the earlier run that were not asked for yet."""
         return sum(map(len, self._old.values()))
 
-    def look(self, point: str, make: Callable[[], Look]) -> Look:
-        """The next look at a point: from the journal while it has any, else a new one, on disk before it counts."""
-        if self._old[point]:
-            found = self._old[point].popleft()
-        else:
-            found = make()
-            self._line({"point": point, "look": asdict(found)})
-        self.looks.append((point, found))
-        return found
+    @property
+    def ahead(self) -> int:
+        """Those of them that did not count there either."""
+        return sum(not counted for looks in self._old.values() for _, counted in looks)
 
-    def log(self, name: str) -> Path | None:
-        """Where the output of a run goes."""
+    def stored(self, point: str) -> list[Look]:
+        """Looks of the earlier run at a point that were not asked for yet, in their order."""
+        return [look for look, _ in self._old[point]] if point in self._old else []
+
+    def take(self, point: str) -> Look:
+        """The next of them; it counts from now on."""
+        found, counted = self._old[point].popleft()
+        if counted:
+            self.looks.append((point, found))
+            return found
+        return self.count(point, found)
+
+    def count(self, point: str, look: Look) -> Look:
+        """A look that counts: on disk before the search knows of it."""
+        self._line({"point": point, "look": asdict(look)})
+        self.looks.append((point, look))
+        return look
+
+    def keep(self, point: str, look: Look) -> None:
+        """A look that was made ahead and does not count yet."""
+        self._line({"point": point, "ahead": asdict(look)})
+
+    def log(self) -> Callable[[str], str]:
+        """Where the outputs of one look go, by name; empty: nowhere."""
+        number, self._logs = self._logs, self._logs + 1
         if self.folder is None:
-            return None
+            return lambda name: ""
         logs = self.folder / "logs"
         logs.mkdir(exist_ok=True)
-        return logs / f"{len(self.looks):04d}-{name}.txt"
+        return lambda name: str(logs / f"{number:04d}-{name}.txt")
 
     def note(self, **found: Any) -> None:
         """A line that says what came out."""

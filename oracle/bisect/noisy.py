@@ -44,6 +44,9 @@ class Tally:
     def of(cls, count: int) -> Tally:
         return cls(np.zeros(count), np.zeros(count))
 
+    def copy(self) -> Tally:
+        return Tally(self.looks.copy(), self.failures.copy(), set(self.skipped))
+
     def add(self, point: int, label: Label) -> None:
         if label == "skip":
             self.skipped.add(point)
@@ -84,25 +87,69 @@ def posterior(tally: Tally, first: Label) -> np.ndarray:
     return found
 
 
+@dataclass(slots=True)
+class Doubtful:
+    """How far a noisy search has come. Neighbouring boundaries that only skipped points tell apart are one answer."""
+
+    tally: Tally
+    first: Label
+    confidence: float
+    """Posterior probability at which it ends."""
+    left: int
+    """Looks at most from here on."""
+    _chances: np.ndarray = field(init=False, repr=False)
+    _block: tuple[int, int] = field(init=False)
+    _sure: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._chances = posterior(self.tally, self.first)
+        self._block = _block(self.tally, int(np.argmax(_blocks(self.tally, self._chances))))
+        self._sure = float(self._chances[slice(*self._block)].sum())
+
+    def wants(self) -> int | None:
+        """The point to look at next; None: there is an answer."""
+        if self._sure >= self.confidence or self.left <= 0:
+            return None
+        point = _poorer_end(self.tally, self._block[0])
+        return _halving(self.tally, self._chances) if point is None else point
+
+    def told(self, point: int, label: Label) -> Doubtful:
+        """After a look at that point."""
+        tally = self.tally.copy()
+        tally.add(point, label)
+        return Doubtful(tally, self.first, self.confidence, self.left - 1)
+
+    def odds(self, point: int) -> dict[Label, float]:
+        """How likely each label is there, with the failure rates of the likeliest boundary."""
+        looks, failures, cut = self.tally.looks, self.tally.failures, self._block[0] + 1
+        before, after = (
+            float((failures[side].sum() + 1) / (looks[side].sum() + 2)) for side in (slice(cut), slice(cut, None))
+        )
+        in_first = float(self._chances[point:].sum())
+        bad = in_first * before + (1 - in_first) * after
+        return {"bad": bad, "good": 1 - bad}
+
+    def idle(self, point: int) -> bool:
+        """Whether no look at that point can be asked for any more: that is never certain."""
+        return False
+
+    def answer(self) -> Boundary:
+        left, right = self._block
+        return Boundary(left, right, tuple(range(left + 1, right)))
+
+    def result(self) -> Noisy:
+        return Noisy(self.answer(), self._sure, int(self.tally.looks.sum()))
+
+
 def noisy_boundary(tally: Tally, first: Label, look: Callable[[int], Label], *, confidence: float, most: int) -> Noisy:
     """The boundary with at least this posterior probability, or what ``most`` further looks came to.
 
-    ``tally`` holds the looks at the ends and is added to. Neighbouring boundaries that only skipped points tell apart
-    count as one answer.
+    ``tally`` holds the looks at the ends.
     """
-    spent = 0
-    while True:
-        chances = posterior(tally, first)
-        left, right = _block(tally, int(np.argmax(_blocks(tally, chances))))
-        sure = float(chances[left:right].sum())
-        if sure >= confidence or spent >= most:
-            answer = Boundary(left, right, tuple(range(left + 1, right)))
-            return Noisy(answer, sure, int(tally.looks.sum()))
-        point = _poorer_end(tally, left)
-        if point is None:
-            point = _halving(tally, chances)
-        tally.add(point, look(point))
-        spent += 1
+    state = Doubtful(tally, first, confidence, most)
+    while (point := state.wants()) is not None:
+        state = state.told(point, look(point))
+    return state.result()
 
 
 def _judged(tally: Tally) -> list[int]:

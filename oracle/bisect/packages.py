@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -18,7 +19,7 @@ from packaging.version import InvalidVersion, Version
 from ..errors import BadInput
 from .delta import smallest
 from .look import Label, Look
-from .probe import Probe, shell
+from .probe import Probe, run, shell
 
 _INSTALL_SECONDS = 1800
 
@@ -55,6 +56,9 @@ class Packages:
         check = self._probe.command or shell(["attnoracle", *self._probe.arguments()])
         return f"{shell(['pip', 'install', *wanted])} && {check}"
 
+    def away(self) -> Packages:
+        return self
+
 
 def releases(package: str, *, pre: bool) -> list[Version]:
     """What pip could install here, oldest first. Raises BadInput where there is nothing of that name."""
@@ -68,12 +72,23 @@ def releases(package: str, *, pre: bool) -> list[Version]:
 
 
 def environment(cache: Path, wanted: Mapping[str, str], log: str) -> tuple[Path | None, str]:
-    """The interpreter of the environment with these versions, made if it is not there; or None and why not."""
+    """The interpreter of the environment with these versions, made if it is not there; or None and why not.
+
+    Whoever comes while another makes the same waits for it.
+    """
     key = "+".join(f"{name}-{version}" for name, version in sorted(wanted.items()))
     folder = cache / f"py{sys.version_info.major}{sys.version_info.minor}-{key}"
-    python, ready = folder / "bin" / "python", folder / "attnoracle.json"
+    ready = folder / "attnoracle.json"
     if ready.is_file():
-        return python, ""
+        return folder / "bin" / "python", ""
+    cache.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # let go when the file is closed, also by a process that dies
+        return (folder / "bin" / "python", "") if ready.is_file() else _made(folder, ready, wanted, log)
+
+
+def _made(folder: Path, ready: Path, wanted: Mapping[str, str], log: str) -> tuple[Path | None, str]:
+    python = folder / "bin" / "python"
     venv.EnvBuilder(clear=True, symlinks=True).create(folder)
     site = next(folder.glob("lib/python*/site-packages"))
     # Everything that is not installed there comes from here, its .pth files included.
@@ -81,11 +96,11 @@ def environment(cache: Path, wanted: Mapping[str, str], log: str) -> tuple[Path 
     (site / "shared.pth").write_text(f"import site; site.addsitedir({shared!r})\n", encoding="utf-8")
     requirements = [f"{name}=={version}" for name, version in sorted(wanted.items())]
     command = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", *requirements]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
+    done = run(command, cwd=None, env=os.environ, timeout=_INSTALL_SECONDS, log="")
     if log:
-        Path(log).write_text(f"{shell(command)}\n{done.stdout}{done.stderr}", encoding="utf-8")
-    if done.returncode:
-        return None, (done.stderr.strip().splitlines() or ["no output"])[-1]
+        Path(log).write_text(f"{shell(command)}\n{done.tail}", encoding="utf-8")
+    if done.code != 0:
+        return None, (done.tail.strip().splitlines() or ["no output"])[-1]
     ready.write_text(json.dumps({"versions": dict(wanted)}), encoding="utf-8")
     return python, ""
 

@@ -17,6 +17,7 @@ from typing import Any
 
 from ..cause.signature import signature_of
 from ..errors import BadInput
+from ..fleet.children import watched
 from .look import Label, Look
 
 #: Exit code by which a command says that a point cannot be judged, as for ``git bisect run``.
@@ -46,12 +47,13 @@ def run(command: Sequence[str] | str, *, cwd: Path | None, env: Mapping[str, str
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        try:
-            code: int | None = process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            code = None
-        finally:
-            _end(process)
+        with watched(process):
+            try:
+                code: int | None = process.wait(timeout)
+            except subprocess.TimeoutExpired:
+                code = None
+            finally:
+                _end(process)
         size = output.seek(0, os.SEEK_END)
         output.seek(max(0, size - 4000))
         tail = output.read().decode(errors="replace")

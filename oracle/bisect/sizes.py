@@ -61,5 +61,8 @@ class Sizes:
     def command(self, point: str) -> str:
         return shell(["attnoracle", *self._probe(point).arguments()])
 
+    def away(self) -> Sizes:
+        return self
+
     def _probe(self, point: str) -> Probe:
         return replace(self.probe, case=self.at(int(point)).id)

@@ -14,6 +14,7 @@ import typer
 from ..bisect.look import Look
 from ..bisect.probe import Probe
 from ..case import Case
+from ..device import settle
 from ..errors import BadInput
 from . import bisect_options as given
 from . import options
@@ -100,6 +101,8 @@ def packages(
     ends = {name: (one, other) for name, one, other in zip(package, good, bad, strict=True)}
     screen = console(stderr=True)
     matter = [*ends]
+    if len(ends) > 1 and search.place.ray is not None:
+        raise BadInput("bisect packages: on Ray name one package; which of several matters is asked here")
     if len(ends) > 1:
         matter = list(culprits(ends, fixed, probe, folder, lambda text: screen.print(text, soft_wrap=True)))
         screen.print(f"needed for the failure: {', '.join(matter)}", soft_wrap=True)
@@ -155,6 +158,9 @@ def knobs(
     run: given.Run = None,
     timeout: given.Limit = 600.0,
     device: options.DeviceName = options.Device.cpu,
+    engine: given.EngineName = options.EngineName.local,
+    address: options.Address = None,
+    jobs: given.Jobs = None,
     json: options.Json = None,
 ) -> None:
     """Which of many differences matters: an incident's rules and switches, or environment variables of a run."""
@@ -164,6 +170,7 @@ def knobs(
     from ..bisect.mixture import Mixture
     from ..reports import bisect_report
 
+    given.refuse("knobs", "which set of knobs comes next depends on the last one", engine, address, jobs)
     check_target("--json", json)
     if incident is not None:
         chosen, operators, (one, other) = _incident(incident, good, bad)
@@ -174,7 +181,8 @@ def knobs(
             _told(),
         )
     else:
-        probe = given.probe(case, implementation, impl, operator, contract, run, None, None, timeout, device)
+        where = settle(device) if case else "cpu"
+        probe = given.probe(case, implementation, impl, operator, contract, run, None, None, timeout, where)
         culprit = knob_axis.isolate(
             knob_axis.environment_knobs(good, bad),
             lambda values: probe.look(cwd=None, env=knob_axis.with_values(os.environ, values), log=""),
@@ -192,12 +200,16 @@ def stages(
     good: given.Good,
     bad: given.Bad,
     length: Annotated[int, typer.Option("--length", metavar="TOKENS", min=27, help="Of the prompt.")] = 257,
+    engine: given.EngineName = options.EngineName.local,
+    address: options.Address = None,
+    jobs: given.Jobs = None,
     json: options.Json = None,
 ) -> None:
     """Which stage of a layer: each is exchanged alone between a good and a bad variant of an incident."""
     from ..bisect.stages import localise
     from ..reports import bisect_report
 
+    given.refuse("stages", "all looks share what one process has computed", engine, address, jobs)
     check_target("--json", json)
     chosen, operators, (one, other) = _incident(incident, [good], [bad])
     found = localise(chosen, operators, one, other, length, _told())
@@ -234,6 +246,7 @@ def _search(
     from ..bisect.journal import Journal
     from ..reports.bisect_report import report
     from ..reports.json_report import finite
+    from ..reports.plain import plural
 
     settings, folder, json = search.settings, search.journal, search.json
     check_target("--json", json)
@@ -244,7 +257,10 @@ def _search(
     if journal.waiting:
         screen.print(f"going on from {folder}: {journal.waiting} looks are there", soft_wrap=True)
     screen.print(f"{axis.name}: {len(axis.points)} points", soft_wrap=True)
-    found = bisect(axis, good, bad, journal, settings, _told())
+    hands = search.hands()
+    if hands is not None:
+        screen.print(f"{plural(hands.slots, 'look')} at once", soft_wrap=True)
+    found = bisect(axis, good, bad, journal, settings, _told(), hands)
     _document(context, found, json)
     report(console(stderr=json == "-"), found, title(found.first))
 

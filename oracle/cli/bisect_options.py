@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import MISSING, dataclass, fields
-from functools import wraps
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import Annotated, Any, get_type_hints
 
@@ -13,8 +13,9 @@ import typer
 
 from ..bisect.look import Settings
 from ..bisect.probe import Probe
-from ..device import settle
 from ..errors import BadInput
+from ..fleet.choose import Place
+from ..fleet.hands import Hands
 from . import options
 
 Good = Annotated[str, typer.Option("--good", metavar="POINT", help="Where it is right; newer or older than the bad.")]
@@ -41,6 +42,13 @@ Flaky = Annotated[bool, typer.Option("--flaky", help="Take verdicts as random: a
 Confidence = Annotated[
     float, typer.Option("--confidence", metavar="P", min=0.5, max=0.999999, help="Of a noisy search.")
 ]
+EngineName = Annotated[
+    options.EngineName, typer.Option("--engine", help="local: processes here; ray: the CPUs or GPUs of a Ray cluster.")
+]
+Jobs = Annotated[
+    int | None,
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Looks at once. [default: 1; on Ray one a CPU or GPU]"),
+]
 JournalFolder = Annotated[
     Path | None, typer.Option("--journal", metavar="DIR", help="Keep every look and log here; go on from it.")
 ]
@@ -57,7 +65,7 @@ def probe(
     measure: str | None,
     above: float | None,
     timeout: float,
-    device: options.Device,
+    device: str,
 ) -> Probe:
     """What is run at every point. Raises BadInput where the options name nothing, or two things."""
     if case is not None and (implementation is None) == (impl is None):
@@ -73,11 +81,11 @@ def probe(
         measure=measure or "",
         above=above,
         timeout=timeout,
-        device=settle(device) if case else "cpu",
+        device=device if case else "cpu",
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Search:
     """The options of every axis that is searched, each a field; ``searching`` gives them to a command."""
 
@@ -95,6 +103,9 @@ class Search:
     journal: JournalFolder = None
     timeout: Limit = 600.0
     device: options.DeviceName = options.Device.cpu
+    engine: EngineName = options.EngineName.local
+    address: options.Address = None
+    jobs: Jobs = None
     json: options.Json = None
 
     @property
@@ -104,7 +115,25 @@ class Search:
     def probe(self) -> Probe:
         """What is run at every point. Raises BadInput where the options name nothing, or two things."""
         target = (self.case, self.implementation, self.impl, self.operator, self.contract, self.run)
-        return probe(*target, self.measure, self.above, self.timeout, self.device)
+        return probe(*target, self.measure, self.above, self.timeout, self.place.device)
+
+    @cached_property
+    def place(self) -> Place:
+        """Where looks are made. Raises BadInput or Unsupported for what is not there."""
+        if self.engine is options.EngineName.local and self.case is None:
+            # A command of the user's settles by itself what it runs on.
+            return Place.of("local", self.address, options.Device.cpu)
+        return Place.of(self.engine.value, self.address, self.device)
+
+    def hands(self) -> Hands | None:
+        """Where looks are made, several at once; None: in this process, one after another."""
+        return None if self.place.ray is None and (self.jobs or 1) == 1 else self.place.hands(self.jobs)
+
+
+def refuse(what: str, why: str, engine: options.EngineName, address: str | None, jobs: int | None) -> None:
+    """For what looks at one set after another. Raises BadInput where several at once are asked for, or a cluster."""
+    if engine is not options.EngineName.local or address is not None or jobs not in (None, 1):
+        raise BadInput(f"bisect {what}: --engine, --address and --jobs are for commits, packages and sizes; here {why}")
 
 
 def searching(command: Callable[..., None]) -> Callable[..., None]:

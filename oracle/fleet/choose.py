@@ -12,6 +12,7 @@ from ..device import settle
 from ..errors import BadInput
 from ..worker import Judge
 from .aside import Aside, LocalAside
+from .hands import Hands, LocalHands, RayHands
 from .protocol import Engine
 
 ENGINES = ("local", "ray")
@@ -96,3 +97,7 @@ class Place:
         from .cluster import RayAside
 
         return RayAside(self.ray, self.device)
+
+    def hands(self, jobs: int | None = None) -> Hands:
+        """For calls that start processes of their own; ``jobs``: at most so many at once, here 1 if not said."""
+        return LocalHands(jobs or 1) if self.ray is None else RayHands(self.ray, self.device, jobs)

@@ -51,7 +51,8 @@ def report(console: Console, found: Found, title: str = "") -> None:
     if found.between:
         console.print(f"  {plural(len(found.between), 'point')} between could not be judged", soft_wrap=True)
     sure = f"posterior probability {found.confidence:.4f}, flaky verdicts" if found.flaky else "seen twice on each side"
-    seen = f"  {sure}; {plural(found.looks, 'look')}, {found.skipped} skipped, {duration(found.seconds)}"
+    spare = f", {found.ahead} more were not needed" if found.ahead else ""
+    seen = f"  {sure}; {plural(found.looks, 'look')}, {found.skipped} skipped{spare}, {duration(found.seconds)}"
     console.print(seen, soft_wrap=True)
     console.print("  to see both sides")
     for command in found.commands:

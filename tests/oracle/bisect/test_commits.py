@@ -13,6 +13,7 @@ from attnoracle.oracle.bisect.journal import Journal
 from attnoracle.oracle.bisect.look import Settings
 from attnoracle.oracle.bisect.probe import Probe
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.fleet.hands import LocalHands
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -34,12 +35,14 @@ def _import(folder, commits):
     return listed.stdout.split()
 
 
-def _bisect(repository, ids, tmp_path, *, run, build="", good=0, bad=-1, **settings):
+def _bisect(repository, ids, tmp_path, *, run, build="", good=0, bad=-1, jobs=None, **settings):
     axis = Commits(
         repository, ids[good], ids[bad], Probe(command=run, timeout=20), workdir=tmp_path / "tree", build=build
     )
     try:
-        return bisect(axis, axis.good, axis.bad, Journal(tmp_path / "journal", {}), Settings(**settings))
+        journal = Journal(tmp_path / f"journal-{jobs}" if jobs else tmp_path / "journal", {})
+        hands = LocalHands(jobs) if jobs else None
+        return bisect(axis, axis.good, axis.bad, journal, Settings(**settings), hands=hands)
     finally:
         axis.close()
 
@@ -76,6 +79,25 @@ def test_a_change_inside_a_stretch_that_does_not_build_names_the_stretch(tmp_pat
     logs = list((tmp_path / "journal" / "logs").glob("*-build-*"))
     assert logs, "the logs of builds are kept"
     assert found.last[:12] in found.commands[0] and found.first[:12] in found.commands[1]
+
+
+def test_three_looks_at_once_each_in_a_work_tree_of_its_own_find_the_same(tmp_path):
+    """A look that shared its tree with another would read the other's commit."""
+    files = [{"answer": "1" if n >= 15 else "0", "ok": "no" if 9 <= n <= 12 else "yes", "n": str(n)} for n in range(30)]
+    ids = _import(tmp_path / "repo", files)
+    steps = {"run": 'test "$(cat n)" = "$(cat built)" || exit 125; exit "$(cat answer)"'}
+    steps["build"] = 'cp n built; sleep 0.05; test "$(cat ok)" = yes'
+    alone = _bisect(tmp_path / "repo", ids, tmp_path, **steps)
+    several = _bisect(tmp_path / "repo", ids, tmp_path, **steps, jobs=3)
+    assert ids.index(several.first) == 15
+    assert [(point, look.label) for point, look in several.evidence] == [
+        (point, look.label) for point, look in alone.evidence
+    ]
+    assert (several.last, several.first, several.skipped) == (alone.last, alone.first, alone.skipped)
+    told = subprocess.run(
+        ["git", "-C", str(tmp_path / "repo"), "worktree", "list"], capture_output=True, text=True, check=True
+    )
+    assert len(told.stdout.splitlines()) == 1
 
 
 def test_the_fix_is_found_where_good_is_newer(tmp_path):

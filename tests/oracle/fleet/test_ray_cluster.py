@@ -1,15 +1,26 @@
 """A real Ray cluster of two nodes on this machine: the verdicts of the local engine, also when a node goes away."""
 
 import os
+import subprocess
 import time
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
+from attnoracle.oracle.audit.journal import Journal
+from attnoracle.oracle.audit.plan import Settings, plan
+from attnoracle.oracle.audit.run import run
+from attnoracle.oracle.bisect.bisection import bisect
+from attnoracle.oracle.bisect.commits import Commits
+from attnoracle.oracle.bisect.journal import Journal as BisectJournal
+from attnoracle.oracle.bisect.probe import Probe
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.again import judge
+from attnoracle.oracle.fleet.choose import Place
 from attnoracle.oracle.fleet.cluster import RayAside, RayEngine, connect
 from attnoracle.oracle.fleet.feed import drive
+from attnoracle.oracle.fleet.hands import RayHands
 from attnoracle.oracle.pool import Pool
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; pip install 'attnoracle[ray]'")
@@ -75,6 +86,51 @@ def test_looking_into_a_failure_runs_in_the_cluster(connected):
     aside = RayAside(connected, "cpu")
     assert aside.call(os.getpid).result(timeout=120) != os.getpid()
     aside.close()
+
+
+def test_an_audit_has_the_same_outcomes_here_and_in_the_cluster(connected):
+    names = ("merge-lse-is-max", "merge-by-mean", "merge-lse-in-base-2")
+    settings = Settings(faults=names, good_runs=4)
+    planned = plan(settings)
+    found = {}
+    for place in (Place("local", "cpu"), Place("ray", "cpu", connected)):
+        with Journal(None, settings) as journal:
+            audit = run(planned, settings, journal, workers=2, place=place)
+            found[place.name] = {key: replace(one, seconds=0.0) for key, one in journal.outcomes.items()}
+            assert audit.exit_code == 0
+    assert len(found["ray"]) == len(planned)
+    assert found["ray"] == found["local"]
+
+
+def test_a_bisection_finds_the_same_commit_in_the_cluster_and_a_lost_worker_costs_a_retry(connected, tmp_path):
+    """A look that kills the worker that made it, once."""
+    git = ["git", "-C", str(tmp_path / "repo"), "-c", "user.name=Ada", "-c", "user.email=a@b"]
+    (tmp_path / "repo").mkdir()
+    subprocess.run([*git, "init", "--quiet", "-b", "main"], check=True)
+    for number in range(12):
+        (tmp_path / "repo" / "answer").write_text(f"{int(number >= 7)} {number}")
+        subprocess.run([*git, "add", "answer"], check=True)
+        subprocess.run([*git, "commit", "--quiet", "-m", f"change {number}"], check=True)
+    lost = tmp_path / "lost"
+    look = f"read answer n < answer; test $n = 6 && mkdir {lost} 2>/dev/null && kill -9 $PPID; exit $answer"
+    found = {}
+    for hands in (None, RayHands(connected, "cpu")):
+        lost.mkdir(exist_ok=True) if hands is None else lost.rmdir()
+        probe = Probe(command=look, timeout=60)
+        axis = Commits(tmp_path / "repo", "main~11", "main", probe, workdir=tmp_path / "tree", build="echo built")
+        folder = tmp_path / ("here" if hands is None else "there")
+        found[hands is None] = bisect(axis, axis.good, axis.bad, BisectJournal(folder, {}), hands=hands)
+        axis.close()
+    here, there = found[True], found[False]
+    assert lost.exists(), "a worker was lost"
+    assert [(point, look.label) for point, look in there.evidence] == [
+        (point, look.label) for point, look in here.evidence
+    ]
+    assert (there.last, there.first) == (here.last, here.first)
+    told = subprocess.run([*git, "show", "--no-patch", "--format=%s", there.first], capture_output=True, text=True)
+    assert told.stdout.strip() == "change 7"
+    logs = [file.read_text() for file in (tmp_path / "there" / "logs").glob("*-build-*")]
+    assert len(logs) >= there.looks and set(logs) == {"built\n"}
 
 
 def test_a_node_that_is_killed_costs_no_verdict_and_counts_nothing_twice(cluster, connected):

@@ -23,13 +23,19 @@ def settle(wanted: str) -> str:
         raise Unsupported("device cuda: torch sees no CUDA device here; use --device cpu, or see attnoracle doctor")
     device = "cuda" if wanted == "cuda" or (wanted == "auto" and _has_cuda()) else "cpu"
     if device == "cpu" and os.environ.get("TRITON_INTERPRET") != "1":
-        if "triton" in sys.modules:
+        if "triton" in sys.modules and not _interprets():
             raise Unsupported(
                 "device cpu: triton was imported before TRITON_INTERPRET=1 was set, so its kernels would be compiled "
                 "for a GPU; set it first, or use a process of its own"
             )
         os.environ["TRITON_INTERPRET"] = "1"
     return device
+
+
+def _interprets() -> bool:
+    from ..optimized.interpreter import interprets
+
+    return interprets()
 
 
 def _has_cuda() -> bool:

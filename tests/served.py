@@ -6,11 +6,13 @@ python -I -S served.py SOCKET NAME WORDS    attnoracle, pytest or a script for p
 """
 
 import gc
+import io
 import json
 import os
 import runpy
 import socket
 import sys
+from contextlib import redirect_stdout
 from multiprocessing import forkserver
 
 
@@ -30,8 +32,13 @@ def serve(path: str) -> int:
 
     import attnoracle.oracle.check
     import attnoracle.oracle.cli.app
-    import attnoracle.oracle.pool  # noqa: F401
+    import attnoracle.oracle.pool
+    import attnoracle.oracle.reports.table  # noqa: F401
+    from attnoracle.oracle.cli.app import main
     from attnoracle.oracle.confinement import ensure_server
+
+    with redirect_stdout(io.StringIO()):
+        main(["check", "--help"])  # so that typer has imported what it puts off
 
     # Workers of all commands are forked from one server as well. It serves the CPU alone, where Triton interprets.
     os.environ["TRITON_INTERPRET"] = "1"

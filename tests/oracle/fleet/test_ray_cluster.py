@@ -15,6 +15,7 @@ from attnoracle.oracle.bisect.bisection import bisect
 from attnoracle.oracle.bisect.commits import Commits
 from attnoracle.oracle.bisect.journal import Journal as BisectJournal
 from attnoracle.oracle.bisect.probe import Probe
+from attnoracle.oracle.bisect.probe import run as run_command
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.again import judge
 from attnoracle.oracle.fleet.choose import Place
@@ -131,6 +132,28 @@ def test_a_bisection_finds_the_same_commit_in_the_cluster_and_a_lost_worker_cost
     assert told.stdout.strip() == "change 7"
     logs = [file.read_text() for file in (tmp_path / "there" / "logs").glob("*-build-*")]
     assert len(logs) >= there.looks and set(logs) == {"built\n"}
+
+
+def test_a_look_that_nobody_waits_for_ends_with_what_it_started(connected, tmp_path):
+    hands = RayHands(connected, "cpu")
+    begun = tmp_path / "begun"
+    options = {"cwd": tmp_path, "env": dict(os.environ), "timeout": 100.0, "log": ""}
+
+    def look():
+        return run_command(f"echo $$ > {begun}; sleep 90 & sleep 90", **options)
+
+    call = hands.call(look)
+    until = time.monotonic() + 60
+    while not begun.exists() and time.monotonic() < until:
+        time.sleep(0.1)
+    group = int(begun.read_text())
+    hands.stop(call)
+    assert call.exception(timeout=60) is not None
+    with pytest.raises(ProcessLookupError):
+        for _ in range(100):
+            os.killpg(group, 0)
+            time.sleep(0.1)
+    hands.close()
 
 
 def test_a_node_that_is_killed_costs_no_verdict_and_counts_nothing_twice(cluster, connected):

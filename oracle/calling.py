@@ -36,8 +36,10 @@ def called(implementation: Implementation, device: torch.device, arguments: Mapp
 
 
 def settled(device: torch.device) -> None:
-    """Raises the error that CUDA still holds of what ran: one that a library left unread (FlashInfer's top_k does) would
-    be told of the next launch, whoever made it."""
+    """Raises the error that CUDA still holds of what ran.
+
+    One that a library left unread, as FlashInfer's top_k does, would be told of the next launch, whoever made it.
+    """
     torch.zeros(1, device=device)
 
 

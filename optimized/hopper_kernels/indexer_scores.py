@@ -23,18 +23,16 @@ from ..pages import check_scales, check_windows
 from ..triton_kernels.checks import check_tensor
 from .names import barrier, load_tile
 
-#: Keys of a warpgroup, queries in shared memory, queries of a turn of the loop.
+#: Keys of a warpgroup, queries in shared memory.
 KEYS = 128
 STAGES = 4
-CHAIN = 8
-#: Queries of a program; those where programs of so many would fill fewer than eight rounds of an H200's 132 processors,
-#: of which the last is half empty on average.
-QUERIES = 256
-FEW_QUERIES = 64
+#: Queries of a program, and of a turn of its loop; those where programs of so many would fill fewer than eight rounds
+#: of an H200's 132 processors, of which the last is half empty on average.
+QUERIES, CHAIN = 256, 8
+FEW_QUERIES, FEW_CHAIN = 64, 4
 EIGHT_ROUNDS = 1000
 _KEYS = gl.constexpr(KEYS)
 _STAGES = gl.constexpr(STAGES)
-_CHAIN = gl.constexpr(CHAIN)
 
 
 @gluon.jit
@@ -159,7 +157,7 @@ def _facts(
 def _score(
     k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start, t, width,
     k_stride_t, weights_stride_s, q_scale_stride_s, q, full, empty, WHICH: gl.constexpr, HEADS: gl.constexpr,
-    E: gl.constexpr, HAS_Q_SCALE: gl.constexpr, PAIRED: gl.constexpr, COMPRESSED: gl.constexpr,
+    E: gl.constexpr, HAS_Q_SCALE: gl.constexpr, PAIRED: gl.constexpr, COMPRESSED: gl.constexpr, CHAIN: gl.constexpr,
 ):  # fmt: skip
     """One warpgroup: its keys against all queries of the program, a chain of them a turn."""
     PRODUCT: gl.constexpr = gl.NVMMADistributedLayout([3, 0], [4, 1], [16, HEADS, 32])
@@ -178,11 +176,11 @@ def _score(
         weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, first, last, weights_stride_s, q_scale_stride_s, HEADS,
         HAS_Q_SCALE, PAIRED, PRODUCT,
     )  # fmt: skip
-    for each in range(0, count, _CHAIN):
+    for each in range(0, count, CHAIN):
         # None is in flight between turns: with its left operand in registers ptxas would wait for each by itself.
         even = _multiply(keys, q, full, each, zero)
         odd = _multiply(keys, q, full, each + 1, zero)
-        for link in gl.static_range(_CHAIN):
+        for link in gl.static_range(CHAIN):
             row = first + each + link
             # Read one query ahead: these come from far away.
             weights, ks, ke = next_weights, next_ks, next_ke
@@ -190,12 +188,12 @@ def _score(
                 weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, row + 1, last, weights_stride_s, q_scale_stride_s, HEADS,
                 HAS_Q_SCALE, PAIRED, PRODUCT,
             )  # fmt: skip
-            done = warpgroup_mma_wait(1 if link + 1 < _CHAIN else 0, deps=[even])
+            done = warpgroup_mma_wait(1 if link + 1 < CHAIN else 0, deps=[even])
             _emit(done, weights, k_scale, ks, ke, columns, row, last, t, width, scores_ptr, COMPRESSED)
             barrier()
             mbarrier.arrive(empty.index((each + link) % _STAGES), count=1)
             even = odd
-            if link + 2 < _CHAIN:
+            if link + 2 < CHAIN:
                 odd = _multiply(keys, q, full, each + link + 2, zero)
 
 
@@ -212,8 +210,8 @@ def _fill(scores_ptr, first, last, start, t):
 def _indexer_scores_kernel(
     q_desc, k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, s, t, width, step,
     k_stride_t, weights_stride_s, q_scale_stride_s,
-    HEADS: gl.constexpr, E: gl.constexpr, QUERIES: gl.constexpr, HAS_Q_SCALE: gl.constexpr, PAIRED: gl.constexpr,
-    COMPRESSED: gl.constexpr,
+    HEADS: gl.constexpr, E: gl.constexpr, QUERIES: gl.constexpr, CHAIN: gl.constexpr, HAS_Q_SCALE: gl.constexpr,
+    PAIRED: gl.constexpr, COMPRESSED: gl.constexpr,
 ):  # fmt: skip
     # Key tiles of one block of queries run side by side: the queries are read from memory once.
     key_tiles = (t + 2 * _KEYS - 1) // (2 * _KEYS)
@@ -228,7 +226,7 @@ def _indexer_scores_kernel(
         if not COMPRESSED:
             _fill(scores_ptr, first, last, start, t)
     else:
-        count = (last - first + _CHAIN - 1) // _CHAIN * _CHAIN
+        count = (last - first + CHAIN - 1) // CHAIN * CHAIN
         q = gl.allocate_shared_memory(q_desc.dtype, [_STAGES, HEADS, E], q_desc.layout)
         full = gl.allocate_shared_memory(gl.int64, [_STAGES, 1], mbarrier.MBarrierLayout())
         empty = gl.allocate_shared_memory(gl.int64, [_STAGES, 1], mbarrier.MBarrierLayout())
@@ -242,12 +240,12 @@ def _indexer_scores_kernel(
                 (_score, (
                     k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start,
                     t, width, k_stride_t, weights_stride_s, q_scale_stride_s, q, full, empty, 0, HEADS, E, HAS_Q_SCALE,
-                    PAIRED, COMPRESSED,
+                    PAIRED, COMPRESSED, CHAIN,
                 )),
                 (_score, (
                     k_ptr, k_scale_ptr, weights_ptr, q_scale_ptr, ks_ptr, ke_ptr, scores_ptr, first, last, count, start,
                     t, width, k_stride_t, weights_stride_s, q_scale_stride_s, q, full, empty, 1, HEADS, E, HAS_Q_SCALE,
-                    PAIRED, COMPRESSED,
+                    PAIRED, COMPRESSED, CHAIN,
                 )),
                 (_bring, (q_desc, first * step, step, count, q, full, empty, HEADS * E)),
             ],
@@ -305,17 +303,18 @@ def indexer_scores(
     layout = gl.NVMMASharedLayout(e, 8, rank=2)
     q_desc = TensorDescriptor(q, [(s - 1) * step + i, e], [q.stride(1), 1], [i, e], layout)
     paired = weights.stride(0) % 2 == 0 and (q_scale is None or q_scale.stride(0) % 2 == 0)
-    queries = queries_of(s, t)
+    queries, chain = queries_of(s, t)
     programs = -(-s // queries) * -(-t // (2 * KEYS))
     _indexer_scores_kernel[(programs,)](
         q_desc, k, k_scale, weights, q_scale, ks, ke, scores, s, t, width, step,
         k.stride(0), weights.stride(0), 0 if q_scale is None else q_scale.stride(0),
-        HEADS=i, E=e, QUERIES=queries, HAS_Q_SCALE=q_scale is not None, PAIRED=paired,
+        HEADS=i, E=e, QUERIES=queries, CHAIN=chain, HAS_Q_SCALE=q_scale is not None, PAIRED=paired,
         COMPRESSED=max_seqlen_k is not None, num_warps=4,
     )  # fmt: skip
     return (scores,)
 
 
-def queries_of(s: int, t: int) -> int:
-    """Queries of a program for so many queries and keys, a multiple of ``CHAIN``."""
-    return QUERIES if -(-s // QUERIES) * -(-t // (2 * KEYS)) >= EIGHT_ROUNDS else FEW_QUERIES
+def queries_of(s: int, t: int) -> tuple[int, int]:
+    """Queries of a program for so many queries and keys, and of a turn, of which a program has whole ones."""
+    many = -(-s // QUERIES) * -(-t // (2 * KEYS)) >= EIGHT_ROUNDS
+    return (QUERIES, CHAIN) if many else (FEW_QUERIES, FEW_CHAIN)

@@ -52,11 +52,17 @@ def _words(skip, length, lane, DEEP: gl.constexpr, WIDE: gl.constexpr):
 
 
 @gluon.jit
+def _beyond(end, start, skip, length):
+    """Whether the last 16 bytes of a window reach beyond the end of the scores."""
+    return start + (skip + length + 3) // 4 * 4 > end
+
+
+@gluon.jit
 def _fetch(smem, scores_ptr, end, start, skip, length, k, DEEP: gl.constexpr, WIDE: gl.constexpr, TAIL: gl.constexpr):
     """Start the copy of a row's window, 16 bytes a thread; a window that is taken whole is not read.
 
     TAIL: the scores end within 16 bytes. Where the window's last ones reach beyond the end, the columns of its last row
-    are loaded one by one instead.
+    are left to _complete.
     """
     if length > k:
         LAYOUT: gl.constexpr = gl.BlockedLayout([1, 4], [1, 32], [1, WIDE // 128], [1, 0])
@@ -68,19 +74,24 @@ def _fetch(smem, scores_ptr, end, start, skip, length, k, DEEP: gl.constexpr, WI
             whole = smem._reinterpret(gl.float32, [DEEP, WIDE], FLAT)
         else:
             whole = smem.reinterpret(gl.float32, [DEEP, WIDE], FLAT)
-        used = skip + length
-        vectors = (used + 3) // 4
+        vectors = (skip + length + 3) // 4
         if TAIL:
-            beyond = start + vectors * 4 > end
-            row = (used - 1) // WIDE
-            if beyond:
-                column = gl.arange(0, WIDE, layout=gl.BlockedLayout([4], [32], [WIDE // 128], [0]))
-                rest = gl.load(scores_ptr + start + row * WIDE + column, mask=column < used - row * WIDE, other=0.0)
-                smem.index(row).store(rest)
-            vectors = gl.where(beyond, row * (WIDE // 4), vectors)
+            last = (skip + length - 1) // WIDE
+            vectors = gl.where(_beyond(end, start, skip, length), last * (WIDE // 4), vectors)
         live = lane // 4 < vectors - deep * (WIDE // 4)
         copy_async(whole, scores_ptr + start + lane + deep * WIDE, mask=live)
     async_copy.commit_group()
+
+
+@gluon.jit
+def _complete(smem, scores_ptr, end, start, skip, length, k, WIDE: gl.constexpr):
+    """What _fetch left out, loaded one by one, once its copies are done: they fill with zeros what they leave out."""
+    if (length > k) & _beyond(end, start, skip, length):
+        last = (skip + length - 1) // WIDE
+        column = gl.arange(0, WIDE, layout=gl.BlockedLayout([4], [32], [WIDE // 128], [0]))
+        live = column < skip + length - last * WIDE
+        smem.index(last).store(gl.load(scores_ptr + start + last * WIDE + column, mask=live, other=0.0))
+        barrier()
 
 
 @gluon.jit
@@ -132,6 +143,7 @@ def _topk_select_kernel(
     for row in range(gl.program_id(0), s, step):
         out_ptr = indices_ptr + gl.cast(row, gl.int64) * k
         # The window of the next row is here; that of the row after it comes meanwhile.
+        here = start
         start, next_skip, next_length = _window(next_ks, next_ke, row + step, t, scores_stride_s)
         next_length = gl.where(row + step < s, next_length, 0)
         next_near = _near(scores_ptr, start, next_skip, next_length)
@@ -140,6 +152,8 @@ def _topk_select_kernel(
         next_ke = gl.load(ke_ptr + after)
         async_copy.wait_group(0)
         barrier()
+        if TAIL:
+            _complete(smem, scores_ptr, end, here, skip, length, k, WIDE)
         scores = _rows(smem, DEEP, LAYOUT)
         barrier()
         _fetch(smem, scores_ptr, end, start, next_skip, next_length, k, DEEP, WIDE, TAIL)

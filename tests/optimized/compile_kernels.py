@@ -201,7 +201,13 @@ def hopper() -> None:
     rows = numbers(int32, 64)
     e4m3 = numbers(torch.uint8, 64, 64, 128).view(torch.float8_e4m3fn)
     hopper_indexer.indexer_scores(e4m3, e4m3[:, 0].contiguous(), numbers(fp32, 64), numbers(fp32, 64, 64), rows, rows)
+    hopper_indexer.indexer_scores(
+        numbers(torch.uint8, 4096, 64, 128).view(torch.float8_e4m3fn),
+        numbers(torch.uint8, 32768, 128).view(torch.float8_e4m3fn), numbers(fp32, 32768), numbers(fp32, 4096, 64),
+        rows.new_zeros(4096), rows.new_zeros(4096),
+    )  # fmt: skip
     hopper_topk.topk_select(numbers(fp32, 64, 32768), rows, rows, k=2048)
+    hopper_topk.topk_select(numbers(fp32, 63, 8191), rows[:63], rows[:63], k=2048)  # ends within 16 bytes
 
 
 if __name__ == "__main__":

@@ -161,7 +161,9 @@ def _store(pointer: Pointer, values: Any, mask: Any = None) -> None:
 
 
 def _copy(shared: Shared, pointer: Pointer, mask: Any) -> None:
+    """As the machine does it: what the mask leaves out is filled with zeros."""
     offset, used = pointer.chosen(mask)
+    shared.values[~used] = 0.0
     shared.values[used] = pointer.memory[offset[used]]
 
 

@@ -18,7 +18,8 @@ def largest(blocks: Tensor) -> Tensor:
 
 
 def floored(amax: Tensor, least_amax: float, least_scale: float) -> Tensor:
-    return (amax.clamp_min(least_amax) / 448.0).clamp_min(least_scale)
+    # By a tensor: on a GPU torch multiplies with the rounded reciprocal of a number instead.
+    return (amax.clamp_min(least_amax) / torch.full_like(amax, 448.0)).clamp_min(least_scale)
 
 
 def raised(scale: Tensor) -> Tensor:

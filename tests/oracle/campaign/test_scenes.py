@@ -10,8 +10,9 @@ import pytest
 
 from attnoracle.oracle.campaign.classes import GROUPS, classes
 from attnoracle.oracle.campaign.corpus import Corpus
-from attnoracle.oracle.campaign.guide import Guide
+from attnoracle.oracle.campaign.guide import Guide, Mode
 from attnoracle.oracle.campaign.night import Budget, Night
+from attnoracle.oracle.campaign.result import Result
 from attnoracle.oracle.campaign.scene_play import play, shrunk
 from attnoracle.oracle.campaign.scenes import Scene, drawn, legal, names, planted_in
 from attnoracle.oracle.campaign.space import Space, fitting_here
@@ -171,3 +172,15 @@ def test_subjects_are_named_like_implementations():
     assert not any(name.startswith(("layer:", "graphs:")) for name in searched([], ["merge_lse"]))
     with pytest.raises(BadInput, match="nearest: graphs:fused"):
         searched(["graphs:fusd"], [])
+
+
+def test_guided_sequences_cover_more_transitions_than_random_ones():
+    space = Space(("layer:fused", "graphs:fused"), ("tiny",))
+    covered = {}
+    for mode in Mode:
+        guide = Guide(space, 0, fitting_here("cpu"), mode)
+        for number in range(3):
+            for pair in guide.plan(number):
+                guide.learn(pair, Result("PASS", None, None, 0.0, "cpu"))
+        covered[mode] = sum(len(seen["meets"]) for seen in guide.seen.values())
+    assert covered[Mode.coverage] > 1.4 * covered[Mode.random]

@@ -64,7 +64,10 @@ class _Decoder(Rig):
 
     def inputs(self, step: StepBatch, place: int, outputs: Sequence[Tensor] = ()) -> LayerInputs:
         if self._drawn is None or len(self._drawn.q) != sum(r.query_len for r in step.batch.requests):
-            self._drawn = super().inputs(step, place, outputs)
+            drawn = super().inputs(step, place, outputs)
+            # Kernels take the indexer's weights in fp32, as engines hand them over.
+            weights = None if drawn.index_weights is None else drawn.index_weights.float()
+            self._drawn = replace(drawn, index_weights=weights)
         return self._drawn
 
     def timed(self, requests: Sequence[int]) -> float:

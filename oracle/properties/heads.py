@@ -46,9 +46,8 @@ def all_selected(call: Call) -> Iterator[Claim]:
     indices[:, : len(used)] = used.to(indices.dtype)
     answer = call.answer({**a, "indices": indices})
     rows = a["kv"][used]
-    yield from alike(
-        "against dense attention", answer, dense_sibling(call).answer(_dense(a, rows, rows[:, : a["value_dim"]]))
-    )
+    sibling = dense_sibling(call, d=rows.shape[1], v=a["value_dim"])
+    yield from alike("against dense attention", answer, sibling.answer(_dense(a, rows, rows[:, : a["value_dim"]])))
 
 
 def _dense(a: Arguments, keys: torch.Tensor, values: torch.Tensor) -> dict[str, Any]:
@@ -116,7 +115,7 @@ def absorbed(call: Call) -> Iterator[Claim]:
     answer = call.answer({**a, "q": q, "indices": indices})
     dense = _dense(a, rows, rows[:, :c]) | {"k": keys, "v": values}
     dense["q"] = torch.cat((q_nope, given[..., c:]), -1)
-    unabsorbed = dense_sibling(call).answer(dense)
+    unabsorbed = dense_sibling(call, d=keys.shape[2], v=nope).answer(dense)
     for head, dims in enumerate(picks):
         got, allowed = answer.out[:, head][:, dims], answer.allowed[:, head][:, dims]
         yield near(

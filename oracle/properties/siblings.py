@@ -12,8 +12,10 @@ from ..guests import known
 from .call import Call
 
 
-def dense_sibling(call: Call) -> Call:
+def dense_sibling(call: Call, **dims: int) -> Call:
     """Dense MHA, as a call on the same lengths: the backend's own where there is one that takes the case.
+
+    ``dims``: of its heads, d and v, where they are not those of the model.
 
     Otherwise the tiled kernel that faults are planted in, unchanged: it is no reference, for it works in fp32, tile by
     tile, and its answer has a budget like any other. On CUDA that kernel runs there as well.
@@ -23,7 +25,7 @@ def dense_sibling(call: Call) -> Call:
     own = f"dense_mha/{call.implementation.backend}"
     if own in known.names():
         found = known.find(own)
-        if found.supports(facts(case, load(case.geometry), call.device)) is None:
+        if found.supports(facts(case, load(case.geometry), call.device) | dims) is None:
             return Call(case, found, call.device)
     kernel = simulated("dense_mha")
     stand_in = Implementation("dense_mha/simulated", SIMULATED, lambda facts: None, lambda: kernel)

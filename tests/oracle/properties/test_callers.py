@@ -1,13 +1,17 @@
 """Race tests: two callers of one kernel, planned in turn and on two threads; two streams, which need a GPU."""
 
 import time
+from dataclasses import replace
 
 import pytest
 import torch
 
+from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.optimized.torch_kernels.merge import merge_lse
+from attnoracle.oracle.config import load
+from attnoracle.oracle.properties import siblings
 from attnoracle.oracle.properties.call import Call
 from attnoracle.oracle.properties.cases import property_cases
 from attnoracle.oracle.properties.run import tried
@@ -95,3 +99,38 @@ def test_two_streams_on_a_gpu():
 def test_triton_s_interpreter_is_not_called_from_two_threads(outcome):
     found = outcome("two-callers", "merge_lse/triton")
     assert (found.status, found.reason) == ("held", ""), "planned calls are looked at, threads are not"
+
+
+def test_what_nobody_promises_may_differ_between_callers():
+    """DeepGEMM's scores outside the windows are what the memory held."""
+    right = next(one for one in IMPLEMENTATIONS if one.name == "indexer_scores/torch")
+
+    def unclean(q, k, k_scale, weights, ks, ke):
+        (scores,) = right.load()(q, k, k_scale, weights, ks, ke)
+        return (torch.where(torch.isneginf(scores), torch.randn_like(scores), scores),)
+
+    contract = replace(right.contract, outside_window="undefined")
+    one = Implementation("indexer_scores/mine", contract, lambda facts: None, lambda: unclean)
+    case = property_cases("indexer_scores")[0]
+    assert tried(property_named("two-callers"), Call(case, one, "cpu")).status == "held"
+    promised = replace(one, contract=right.contract)
+    assert tried(property_named("two-callers"), Call(case, promised, "cpu")).status != "held"
+
+
+@pytest.mark.parametrize("name", ["all-selected", "absorbed"])
+def test_a_dense_kernel_is_asked_for_the_dims_that_it_would_get(name, monkeypatch):
+    """Latent rows as keys are wider than a model's heads: a kernel for those alone is left out."""
+    asked = []
+    right = next(one for one in IMPLEMENTATIONS if one.name == "sparse_mqa/gather")
+
+    def supports(facts):
+        asked.append((facts["d"], facts["v"]))
+        return "other dims"
+
+    narrow = Implementation("dense_mha/gather", ALIKE, supports, lambda: None)
+    monkeypatch.setattr(siblings.known, "names", lambda: ("dense_mha/gather",))
+    monkeypatch.setattr(siblings.known, "find", lambda name: narrow)
+    case = property_cases("sparse_mqa")[0]
+    assert tried(property_named(name), Call(case, right, "cpu")).status == "held"
+    model = load(case.geometry)
+    assert asked and (model.qk_head_dim, model.v_head_dim) not in asked

@@ -132,5 +132,6 @@ def test_a_dense_kernel_is_asked_for_the_dims_that_it_would_get(name, monkeypatc
     monkeypatch.setattr(siblings.known, "find", lambda name: narrow)
     case = property_cases("sparse_mqa")[0]
     assert tried(property_named(name), Call(case, right, "cpu")).status == "held"
-    model = load(case.geometry)
-    assert asked and (model.qk_head_dim, model.v_head_dim) not in asked
+    rank, rope = load(case.geometry).kv_lora_rank, load(case.geometry).qk_rope_head_dim
+    value = rank if name == "all-selected" else rank // 2
+    assert set(asked) == {(value + rope, value)}

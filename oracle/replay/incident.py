@@ -49,6 +49,8 @@ class Companion:
     """Lengths of the prompts that are new in this step."""
     mode: Mode
     detected_by: tuple[str, ...]
+    quick: bool = True
+    """Whether the quick form plays it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ..errors import BadInput
@@ -60,6 +60,8 @@ def _prompts(
     workers: int,
 ) -> Play:
     chosen = [incident.variant(name) for name in names] or list(incident.variants)
+    if quick:
+        incident = replace(incident, companions=tuple(one for one in incident.companions if one.quick))
     asked = sorted(set(lengths or (incident.quick_lengths if quick else incident.lengths)))
     faulty = sum(variant.faulty for variant in chosen)
     total = len(chosen) * len(asked) + faulty * len(incident.companions)

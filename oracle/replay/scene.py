@@ -71,7 +71,7 @@ def precede(rig: RetrievalRig, rows: int, least: int) -> None:
     context = total - rows
     rig.texts[_PRECEDING] = [kind] * least + [opposite] * (total - least)
     most = len(rig.buffer.indices)
-    for count in (*[most] * (context // most), context % most, rows):
+    for count in filter(None, (*[most] * (context // most), context % most, rows)):
         result = rig.step([(_PRECEDING, count)])
         if result.violations:
             raise BadInput(f"preceding step: expected a right one, got {result.violations[0]}")

@@ -13,6 +13,7 @@ from attnoracle.oracle.errors import Unsupported
 from attnoracle.oracle.replay.incident import Incident, load_incident
 from attnoracle.oracle.replay.operators import Injected, injected, reference_operators
 from attnoracle.oracle.replay.outcome import Seen
+from attnoracle.oracle.replay.play import prepare
 from attnoracle.oracle.replay.prompts import FILLER, prompt
 from attnoracle.oracle.replay.replay import Replay
 from attnoracle.oracle.replay.retrieval import WIDE
@@ -130,3 +131,20 @@ def test_the_triton_kernels_inside_the_layers(incident: Incident) -> None:
     (one,) = Replay(incident, kernels).run(variants, [129])
     assert (one.status, one.detected_by, one.met) == ("PASS", (), True)
     assert 0 < one.worst <= 1
+
+
+def test_the_quick_form_leaves_out_the_companion_that_costs_as_much_as_the_rest():
+    incident = load_incident("pr-52512")
+    assert [one.name for one in incident.companions if not one.quick] == ["one prefill above 2048"]
+    faulty = sum(variant.faulty for variant in incident.variants)
+    assert prepare(incident, quick=True).total == len(incident.variants) * len(incident.quick_lengths) + 2 * faulty
+
+
+def test_what_precedes_is_cut_into_steps_that_have_tokens():
+    """Its context is twice the rows of a buffer that is as long as the longest prompt alone."""
+    incident = load_incident("pr-52512")
+    replay = Replay(replace(incident, companions=()), injected("reference", "cpu"))
+    (stale,) = [variant for variant in incident.variants if variant.preceded]
+    assert (
+        int(replay._start(stale).buffer.indices[: incident.preceding.rows].min()) >= incident.preceding.least_selected
+    )

@@ -59,7 +59,6 @@ def repro(
     pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
     with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)
-    documents.write(command, summary, verdicts)
     _tell(documents, command, verdicts, summary)
 
 

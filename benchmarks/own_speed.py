@@ -13,7 +13,6 @@ import argparse
 import json
 import statistics
 import sys
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -28,6 +27,7 @@ from ..oracle.device import settle
 from ..oracle.environment import environment
 from ..oracle.errors import BadInput
 from ..oracle.reports.json_report import document, dumps
+from .bench.timing import once
 from .peak import peak_of
 
 #: From which factor on a figure has become worse, in time or in memory.
@@ -140,15 +140,8 @@ def regressions(before: Sequence[Mapping[str, Any]], now: Sequence[Figure], limi
 
 
 def _median(run: Callable[[], Any], device: str, times: int) -> float:
-    taken = []
     run()
-    for _ in range(times):
-        started = time.perf_counter()
-        run()
-        if device.startswith("cuda"):
-            torch.cuda.synchronize()
-        taken.append(time.perf_counter() - started)
-    return statistics.median(taken)
+    return statistics.median(once(run, torch.device(device))[1] for _ in range(times))
 
 
 def read(path: Path) -> list[dict[str, Any]]:

@@ -52,10 +52,10 @@ def exact(scores: Tensor, indices: Tensor) -> bool:
 
 
 def measure(
-    kind: str, *, rows: int = ROWS, columns: int = COLUMNS, k: int = K, backend: str = "hopper"
+    kind: str, *, rows: int = ROWS, columns: int = COLUMNS, k: int = K, backend: str = "hopper", on: str = "cuda"
 ) -> dict[str, Any]:
     """Medians of the implementation and of torch's alone on one kind. Raises OracleError for a wrong answer."""
-    device = torch.device("cuda" if backend != "sort" else "cpu")
+    device = torch.device(on)
     generator = torch.Generator(device).manual_seed(0)
     scores = KINDS[kind](torch.randn(rows, columns, generator=generator, device=device)).contiguous()
     ks = torch.zeros(rows, dtype=torch.int32, device=device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -45,16 +45,7 @@ class Decoding:
         return self.with_skip.median / self.without.median
 
     def as_dict(self) -> dict[str, Any]:
-        def told(one: Timing) -> dict[str, float]:
-            return {"median": one.median, "low": one.low, "high": one.high, "calls": one.calls}
-
-        return {
-            "requests": self.requests,
-            "steps": self.steps,
-            "with_skip": told(self.with_skip),
-            "without": told(self.without),
-            "ratio": self.ratio,
-        }
+        return asdict(self) | {"ratio": self.ratio}
 
 
 class _Decoder(Rig):

@@ -7,7 +7,7 @@ skip them, and what that saves on a short prompt stands beside it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 import torch
@@ -40,9 +40,7 @@ class Whole:
 
     def as_dict(self) -> dict[str, Any]:
         stages = {name: timing.median for name, timing in self.stages.items()}
-        seconds = None if self.total is None else {
-            "median": self.total.median, "low": self.total.low, "high": self.total.high, "calls": self.total.calls,
-        }  # fmt: skip
+        seconds = None if self.total is None else asdict(self.total)
         return {
             "batch": self.batch, "tensor_parallel": self.tensor_parallel, "heads": self.heads, "query": self.query,
             "seq": self.seq, "route": self.route, "seconds": seconds, "stages": stages, "note": self.note,

@@ -17,11 +17,11 @@ def test_a_selection_is_exact_or_not():
 
 @pytest.mark.parametrize("kind", topk_alone.KINDS)
 def test_every_kind_is_measured(kind):
-    found = topk_alone.measure(kind, rows=3, columns=64, k=8, backend="sort")
+    found = topk_alone.measure(kind, rows=3, columns=64, k=8, backend="sort", on="cpu")
     assert found["ratio"] == found["torch_seconds"] / found["seconds"] > 0
 
 
 def test_a_wrong_selection_is_not_timed(monkeypatch):
     monkeypatch.setattr(topk_alone, "exact", lambda scores, indices: False)
     with pytest.raises(OracleError, match="not of the largest"):
-        topk_alone.measure("randn", rows=3, columns=64, k=8, backend="sort")
+        topk_alone.measure("randn", rows=3, columns=64, k=8, backend="sort", on="cpu")

@@ -2,7 +2,8 @@
 
 Both routes are timed as an engine pays them, from the latent cache and the heads' queries to the heads' outputs: masked
 MHA with the up-projection of all keys, the assembly of K and the mask; sparse MQA with both absorbed projections. The
-indexer and the top-k come before either. Lengths are bisected; MHA wins a length only if the upper quartile of its
+indexer and the top-k come before either. Compared is the device's time, which is what a serving engine waits for behind
+its full queue (``clock.py``). Lengths are bisected; MHA wins a length only if the upper quartile of its
 times is below the lower quartile of the other's, so that noise decides for MQA.
 """
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.optimized.torch_kernels import IMPLEMENTATIONS
@@ -151,8 +152,19 @@ def test_flex_attention_reads_the_packed_mask() -> None:
     if reason is not None:
         pytest.skip(reason)
     inputs, seen = masked_inputs("bf16", 48, 32)
-    outputs = implementation.prepare(**inputs, mask=words_of(seen, 23), scale=SCALE)()
-    assert_declared(implementation, inputs, outputs, exact(inputs, seen), "bf16")
+    words = words_of(seen, 23)
+    run = implementation.prepare(**inputs, mask=words, scale=SCALE)
+    assert_declared(implementation, inputs, run(), exact(inputs, seen), "bf16")
+
+    kernels = counters["stats"]["unique_graphs"]
+    inputs["q"].copy_(-inputs["q"])  # values are read by every run
+    assert_declared(implementation, inputs, run(), exact(inputs, seen), "bf16")
+    other = {index: ~rows for index, rows in seen.items()}
+    words.copy_(words_of(other, 23))  # the mask is planned: only a new plan sees the change
+    assert_declared(implementation, inputs, run(), exact(inputs, seen), "bf16")
+    run = implementation.prepare(**inputs, mask=words, scale=SCALE)
+    assert_declared(implementation, inputs, run(), exact(inputs, other), "bf16")
+    assert counters["stats"]["unique_graphs"] == kernels, "another mask of the same shape compiled another kernel"
 
 
 def test_flash_on_the_cpu_has_the_fast_exp_that_it_declares() -> None:

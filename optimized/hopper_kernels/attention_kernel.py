@@ -78,13 +78,13 @@ def _bring(
     v_empty, BLOCK_M: gl.constexpr, BLOCK_N: gl.constexpr, CHUNKS: gl.constexpr, V: gl.constexpr,
     CAUSAL: gl.constexpr, MASKED: gl.constexpr, STAGES: gl.constexpr,
 ):  # fmt: skip
-    """The copying warp: of every item its number and queries, then keys and values of every tile as places come free."""
+    """The copying warp: of every item its number and queries, then keys and values of every tile as places free."""
     ONE: gl.constexpr = gl.BlockedLayout([1], [32], [1], [0])
     item = gl.program_id(0)
     turn = 0
     brought = 0
     while item < items:
-        head, tile, request, first, q_start, q_len, k_start, k_len, count = _locate(
+        head, tile, _, first, q_start, q_len, k_start, _, count = _locate(
             item, cu_q_ptr, cu_k_ptr, counts_ptr, b, s, h, tiles, bundle, CAUSAL, MASKED, BLOCK_M, BLOCK_N,
         )  # fmt: skip
         if first < q_len:
@@ -207,7 +207,7 @@ def _attend(
     mbarrier.wait(q_full, 0)
     item = _drawn(item_smem)
     while item >= 0:
-        head, tile, request, first, q_start, q_len, k_start, k_len, count = _locate(
+        head, tile, request, first, q_start, q_len, _, k_len, count = _locate(
             item, cu_q_ptr, cu_k_ptr, counts_ptr, b, s, h, tiles, bundle, CAUSAL, MASKED, BLOCK_M, BLOCK_N,
         )  # fmt: skip
         starts = starts_ptr

@@ -1,4 +1,4 @@
-"""Launching a compiled kernel again without Triton's search for it, which takes the host longer than short kernels run."""
+"""Launching a compiled kernel again without Triton's search for it, which takes longer than a short kernel runs."""
 
 from __future__ import annotations
 

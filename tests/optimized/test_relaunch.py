@@ -120,7 +120,7 @@ def test_a_kernel_that_is_specialised_on_a_number_is_refused(kernel):
         SimpleNamespace(name="x_ptr", do_not_specialize=False),
         SimpleNamespace(name="t", do_not_specialize=False),
     ]
-    with pytest.raises(TypeError, match="^t: "):
+    with pytest.raises(TypeError, match=r"^t: "):
         launch(kernel, 1, (aligned(4), 7), {}, num_warps=4)
     kernel.params[1].do_not_specialize = True
     launch(kernel, 1, (aligned(4), 7), {}, num_warps=4)

@@ -1,6 +1,6 @@
 """One list of keys for several neighbouring queries, each key once, with a bit for every query that selected it.
 
-Two kernels: the first sets a bit for every valid slot in a table of groups by keys, one bit a query in an entry, so that
+Two kernels: the first sets a bit for every valid slot in a table of groups by keys, a bit a query in an entry, so that
 the tables stay in the L2; the second writes the entries that are not zero, keys ascending. With few heads a tile of a
 sparse MQA kernel has room for the heads of several queries, and a key that several of them selected is then gathered,
 and multiplied, once.

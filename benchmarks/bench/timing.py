@@ -69,26 +69,36 @@ def interleaved(
     """
     for function in functions:
         function()
+    return in_turn(clock_for(functions, device), seconds=seconds, least=least)
+
+
+def clock_for(functions: Sequence[Callable[[], Any]], device: torch.device) -> Clock:
+    """The clock of a device; it calls each function several times first."""
     if device.type == "cuda":
-        return in_turn(DeviceClock(Cuda(device), functions), seconds=seconds, least=least)
+        return DeviceClock(Cuda(device), functions)
     for function in functions:
         function()
-    return in_turn(HostClock(functions), seconds=seconds, least=least)
+    return HostClock(functions)
 
 
 def in_turn(clock: Clock, *, seconds: float, least: int = _LEAST) -> list[Timing]:
-    """The same by a clock that has its functions.
-
-    They share clocks, temperature and neighbours. The order rotates, so that no function always follows the same other.
-    """
+    """The same by a clock that has its functions."""
     count = len(clock.host_work)
     began = time.perf_counter()
     for which in range(count):
         clock(which)
     each = (time.perf_counter() - began) / max(1, count)  # queue included
-    rounds = max(least, min(_MOST, int(seconds / max(1e-9, each))))
+    return rounds(clock, max(least, min(_MOST, int(seconds / max(1e-9, each)))))
+
+
+def rounds(clock: Clock, number: int) -> list[Timing]:
+    """Each function called so often, in turn: they share clocks, temperature and neighbours.
+
+    The order rotates, so that no function always follows the same other.
+    """
+    count = len(clock.host_work)
     calls: list[list[Call]] = [[] for _ in range(count)]
-    for turn in range(rounds):
+    for turn in range(number):
         for step in range(count):
             which = (turn + step) % count
             calls[which].append(clock(which))

@@ -94,8 +94,9 @@ def test_shapes_hold_their_rows():
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 0, 7, 3, 6]])
-def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths):
-    n, group = 41, 2
+@pytest.mark.parametrize("group", [2, 3, 4, 8])
+def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths, group):
+    n = 41
     indices = torch.tensor(
         [
             [3, 40, 3, -1, 41, 7, 0],
@@ -108,7 +109,7 @@ def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths):
     )
     counts = None if lengths is None else torch.tensor(lengths, dtype=torch.int32)
     found = shared_keys(indices, n, counts, group)
-    for place in range(3):
+    for place in range(-(-5 // group)):
         selected: dict[int, int] = {}
         for member, query in enumerate(range(place * group, min(5, place * group + group))):
             row = indices[query, : None if lengths is None else lengths[query]].tolist()

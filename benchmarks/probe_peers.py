@@ -83,7 +83,7 @@ def pages_probe(name: str) -> dict[str, Any]:
     q, rope = _draw(3, 64, 576, seed=1), _draw(256, 64, seed=3).contiguous().view(torch.uint8)
     indices = torch.arange(128, device="cuda").repeat(3, 1).int()
     indices[1] = -1
-    call = {"scale": SCALE, "value_dim": 512, "cache_format": "fp8_ds_mla"}
+    call: dict[str, Any] = {"scale": SCALE, "value_dim": 512, "cache_format": "fp8_ds_mla"}
     seen = {"as stored": scales, "rounded to bf16": scales.bfloat16().float()}
     rows = {label: torch.cat((codes, one.contiguous().view(torch.uint8), rope), 1) for label, one in seen.items()}
     answers = {label: sparse_mqa(q.double(), one, indices, **call)[0] for label, one in rows.items()}

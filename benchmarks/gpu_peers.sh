@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
 # Checks the public kernels on a machine with a GPU:  bash benchmarks/gpu_peers.sh FOLDER [MODULE …]
-# From a checkout, without installing. FlashInfer must be importable, FlashMLA and DeepGEMM importable or pointed at by
-# ATTNORACLE_FLASHMLA and ATTNORACLE_DEEPGEMM. MODULE: names of build_flashinfer's modules; all of them if none is given.
+# From a checkout, without installing. FlashInfer must be importable; FlashMLA, DeepGEMM, FlashAttention 4 and vLLM's
+# helpers importable or pointed at by ATTNORACLE_FLASHMLA, ATTNORACLE_DEEPGEMM, ATTNORACLE_FA4 and ATTNORACLE_VLLM.
+# MODULE: names of build_flashinfer's modules; all of them if none is given.
 usage="FOLDER [MODULE …]"; . "$(dirname "$0")/gpu_head.sh"
-peers=(--implementation '*/flashmla*' --implementation '*/deepgemm*')
+peers=(--implementation '*/flashmla*' --implementation '*/deepgemm*' --implementation 'merge_lse/vllm*' --implementation dense_mha/fa4)
+export FLASH_ATTENTION_CUTE_DSL_CACHE_ENABLED=1  # FlashAttention 4 keeps what it compiled, ten seconds a kernel
 python3 -m attnoracle.benchmarks.build_flashinfer --ragged-only "$@" & building=$!
 oracle check --quiet --suite full --device cuda "${peers[@]}" --json "$folder/peers.json"
 wait "$building" || status=1

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..optimized.catalogue import IMPLEMENTATIONS
+from ..oracle.guests.known import find
 from ..reference import sparse_mqa
 
 SCALE = 0.07
@@ -33,7 +33,7 @@ def _cu(*lengths: int) -> Tensor:
 
 
 def _load(name: str) -> Callable[..., tuple[Tensor, ...]]:
-    return next(one for one in IMPLEMENTATIONS if one.name == name).load()
+    return find(name).load()
 
 
 def _told(values: Tensor) -> list[float | str]:
@@ -69,6 +69,27 @@ def empty_rows_sparse(name: str) -> dict[str, Any]:
     indices[1] = -1
     out, lse = _load(name)(q, kv, indices, scale=SCALE, value_dim=512)
     return {"out": _told(out[1, 0]), "lse": _told(lse[1])}
+
+
+def pages_probe(name: str) -> dict[str, Any]:
+    """Rows of fp8_ds_mla with scales that are no powers of two; the second of three queries selects nothing.
+
+    The answer's distance from exact attention over what the rows hold, and over the rows with their scales rounded to
+    bf16, relative in the Frobenius norm.
+    """
+    generator = torch.Generator("cuda").manual_seed(2)
+    codes = (torch.randn(256, 512, generator=generator, device="cuda") * 100).to(torch.float8_e4m3fn).view(torch.uint8)
+    scales = torch.rand(256, 4, generator=generator, device="cuda") * 0.01 + 0.005
+    q, rope = _draw(3, 64, 576, seed=1), _draw(256, 64, seed=3).contiguous().view(torch.uint8)
+    indices = torch.arange(128, device="cuda").repeat(3, 1).int()
+    indices[1] = -1
+    call: dict[str, Any] = {"scale": SCALE, "value_dim": 512, "cache_format": "fp8_ds_mla"}
+    seen = {"as stored": scales, "rounded to bf16": scales.bfloat16().float()}
+    rows = {label: torch.cat((codes, one.contiguous().view(torch.uint8), rope), 1) for label, one in seen.items()}
+    answers = {label: sparse_mqa(q.double(), one, indices, **call)[0] for label, one in rows.items()}
+    out, lse = _load(name)(q, rows["as stored"].view(4, 64, 656), indices, **call)
+    told: dict[str, Any] = {"empty out": _told(out[1, 0]), "empty lse": _told(lse[1])}
+    return told | {f"from scales {label}": float((out - one).norm() / one.norm()) for label, one in answers.items()}
 
 
 def lse_precision(name: str, base: float) -> dict[str, float]:
@@ -128,6 +149,10 @@ PROBES: dict[str, Callable[[], Any]] = {
     "merge_state": partial(merge_sides, "merge_lse/flashinfer-state"),
     "merge_states": partial(merge_sides, "merge_lse/flashinfer-states"),
     "packed_custom_mask": packed_mask,
+    "pages, FlashMLA decode": partial(pages_probe, "sparse_mqa/flashmla-decode"),
+    "empty rows, dense FA4": partial(empty_rows_dense, "dense_mha/fa4"),
+    "merge, vLLM": partial(merge_sides, "merge_lse/vllm"),
+    "merge, vLLM behind its mask": partial(merge_sides, "merge_lse/vllm-masked"),
 }
 
 

@@ -16,12 +16,12 @@ from typing import Any, Literal
 
 import torch
 
-from ...optimized.catalogue import IMPLEMENTATIONS
 from ...oracle.case import Case
 from ...oracle.check import check
 from ...oracle.config import load
 from ...oracle.errors import BadInput, Unsupported
 from ...oracle.geometry import Geometry
+from ...oracle.guests.known import find
 from . import borrowed
 from .stages import Prefill, Shape, together
 from .timing import Timing, interleaved
@@ -129,7 +129,7 @@ def verify(name: str, geometry: str, heads: int, device: str = "cuda") -> None:
     lengths = "q700:k2600" if device.startswith("cuda") else "q3:k70"
     text = f"{operator}:{geometry}:h{heads}:{lengths}:top{0 if operator == 'dense_mha' else 2048}"
     text += ":bf16:randn:contiguous:-:s0"
-    one = next(one for one in IMPLEMENTATIONS if one.name == name)
+    one = find(name)
     verdict = check(Case.parse(text), one, device=device)
     if verdict.status not in ("PASS", "UNSUPPORTED"):
         raise BadInput(f"{name} does not pass {text}: {verdict.status} {verdict.reason}; no policy is made from it")

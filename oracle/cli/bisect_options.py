@@ -14,8 +14,8 @@ import typer
 from ..bisect.look import Settings
 from ..bisect.probe import Probe
 from ..errors import BadInput
+from ..fleet.calls import StoppableCalls
 from ..fleet.choose import Place
-from ..fleet.hands import Hands
 from . import options
 
 Good = Annotated[str, typer.Option("--good", metavar="POINT", help="Where it is right; newer or older than the bad.")]
@@ -125,7 +125,7 @@ class Search:
             return Place.of("local", self.address, options.Device.cpu)
         return Place.of(self.engine.value, self.address, self.device)
 
-    def hands(self) -> Hands | None:
+    def hands(self) -> StoppableCalls | None:
         """Where looks are made, several at once; None: in this process, one after another."""
         return None if self.place.ray is None and (self.jobs or 1) == 1 else self.place.hands(self.jobs)
 

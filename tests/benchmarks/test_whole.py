@@ -12,12 +12,12 @@ from attnoracle.benchmarks.bench import decode, whole
 from attnoracle.benchmarks.bench.stages import ORDER, Prefill, Shape
 from attnoracle.benchmarks.bench.timing import Timing
 from attnoracle.benchmarks.bench.whole_report import print_decode
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.cli.terminal import console
 from attnoracle.oracle.config import load
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.graphs.setup import setup
+from attnoracle.oracle.guests.known import find
 from attnoracle.oracle.policies import load_rules
 
 
@@ -123,7 +123,7 @@ def test_graphs_that_differ_are_said(capsys):
 
 def test_a_wrong_kernel_does_not_decode():
     case = decode.case("topk_select", load("tiny"), 2, 1, 40)
-    right = next(one for one in IMPLEMENTATIONS if one.name == "topk_select/sort")
+    right = find("topk_select/sort")
 
     def first(scores, ks, ke, *, k):
         return (right.load()(-scores, ks, ke, k=k)[0],)

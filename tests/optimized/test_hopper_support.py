@@ -18,14 +18,14 @@ from attnoracle.optimized.hopper_kernels.topk_select import shape_of, topk_selec
 from attnoracle.oracle.case import Case  # noqa: E402
 from attnoracle.oracle.config import load  # noqa: E402
 from attnoracle.oracle.facts import facts  # noqa: E402
+from attnoracle.oracle.guests.known import find  # noqa: E402
 
-BY_NAME = {one.name: one for one in IMPLEMENTATIONS}
 HOPPER = {"device": "cuda", "capability": (9, 0), "interpreted": False}
 
 
 def reason(name, case_id, **changes):
     case = Case.parse(case_id)
-    return BY_NAME[name].supports(facts(case, load(case.geometry), "cpu") | HOPPER | changes)
+    return find(name).supports(facts(case, load(case.geometry), "cpu") | HOPPER | changes)
 
 
 @pytest.mark.parametrize("one", IMPLEMENTATIONS, ids=lambda one: one.name)

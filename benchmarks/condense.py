@@ -1,4 +1,4 @@
-"""Makes a report of `attnoracle check`, its properties too, small enough to commit: one short record a verdict, everything else as it was.
+"""Makes a report of `attnoracle check` small enough to commit: one short record a verdict, the rest as it was.
 
 python -m attnoracle.benchmarks.condense FILE [FILE …]      rewrites each file in place
 """

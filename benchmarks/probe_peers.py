@@ -1,4 +1,4 @@
-"""What the peers' contracts were read from: rows without keys, LSE precision, empty sides, packed masks.
+"""What the peers' contracts were read from: rows without keys, LSE precision, empty sides, packed masks, empty tensors.
 
 python -m attnoracle.benchmarks.probe_peers FILE.json      on a machine with a GPU
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -134,6 +136,31 @@ def packed_mask() -> dict[str, Any]:
     return {"first request differs by": float(off[:5].max()), "second request differs by": float(off[5:].max())}
 
 
+_APART = """
+import flashinfer, torch
+try:
+    print("returned", *({call}).shape)
+except Exception as error:
+    print(type(error).__name__, *str(error).strip().splitlines()[:1])
+try:
+    torch.zeros(1, device="cuda")
+except Exception as error:
+    print("the next launch:", type(error).__name__, *str(error).strip().splitlines()[:1])
+"""
+
+
+def empty_selection(call: str) -> dict[str, Any]:
+    """A call in a process of its own: what it printed of the outcome, and how that process ended."""
+    done = subprocess.run([sys.executable, "-c", _APART.format(call=call)], capture_output=True, text=True)
+    ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+    return {"ended": ended, "said": done.stdout.splitlines() or done.stderr.strip().splitlines()[-1:]}
+
+
+def _ragged(rows: int, columns: int) -> str:
+    counts = f"torch.zeros({rows}, dtype=torch.int32, device='cuda')"
+    return f"flashinfer.top_k_ragged_transform(torch.zeros({rows}, {columns}, device='cuda'), {counts}, {counts}, 1)"
+
+
 LN2 = 0.6931471805599453
 FA2, FA3 = "sparse_mqa/flashinfer-fa2", "sparse_mqa/flashinfer-fa3"
 PROBES: dict[str, Callable[[], Any]] = {
@@ -152,6 +179,9 @@ PROBES: dict[str, Callable[[], Any]] = {
     "pages, FlashMLA decode": partial(pages_probe, "sparse_mqa/flashmla-decode"),
     "empty rows, dense FA4": partial(empty_rows_dense, "dense_mha/fa4"),
     "merge, vLLM": partial(merge_sides, "merge_lse/vllm"),
+    "top_k, no row": partial(empty_selection, "flashinfer.top_k(torch.zeros(0, 3, device='cuda'), 1)[1]"),
+    "top_k_ragged_transform, no row": partial(empty_selection, _ragged(0, 3)),
+    "top_k_ragged_transform, no column": partial(empty_selection, _ragged(4, 0)),
     "merge, vLLM behind its mask": partial(merge_sides, "merge_lse/vllm-masked"),
 }
 

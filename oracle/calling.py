@@ -46,6 +46,18 @@ def forgotten(device: torch.device) -> None:
         settled(device)
 
 
+def usable(device: torch.device) -> bool:
+    """Whether this process can still use its device: what reads or writes astray on a GPU ends its context."""
+    if device.type != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        settled(device)
+    except RuntimeError:
+        return False
+    return True
+
+
 def settled(device: torch.device) -> None:
     """Raises the error that CUDA still holds of what ran.
 

@@ -201,6 +201,8 @@ def _attend(
     OUT_ROW: gl.constexpr = gl.SliceLayout(1, OUT)
     WEIGHTS: gl.constexpr = gl.DotOperandLayout(0, OUT, 2)
     WIDE: gl.constexpr = _wide(V)
+    # Whether values summed so far are rescaled beside the next scores; dense, 128 columns are faster without.
+    LATE: gl.constexpr = MASKED or V > 128
     zero = gl.zeros([_WARPGROUP_ROWS, BLOCK_N], gl.float32, layout=SCORES)
     turn = 0
     taken = 0
@@ -240,6 +242,7 @@ def _attend(
             weights = gl.convert_layout(p.to(v.dtype), WEIGHTS)
             if count > 1:
                 mbarrier.wait(k_full.index((taken + 1) % STAGES), (taken + 1) // STAGES & 1)
+            factor = gl.full([_WARPGROUP_ROWS], 1.0, gl.float32, layout=OUT_ROW)
             for step in range(1, count):
                 at = taken + step
                 stage = at % STAGES
@@ -248,6 +251,8 @@ def _attend(
                 following = _start(starts, step + 1, count, MASKED, BLOCK_N)
                 packed = _words(mask, rows, in_request, start, words, mask_stride_s, SCORES, MASKED, BLOCK_N)
                 scores = _scores(q, k, stage, zero, WHICH, CHUNKS)
+                if LATE:
+                    acc = acc * gl.expand_dims(factor, 1)
                 mbarrier.wait(v_full.index(before), (at - 1) // STAGES & 1)
                 acc = warpgroup_mma(weights, v.index(before), acc, is_async=True)
                 scores = warpgroup_mma_wait(1, deps=[scores])
@@ -265,11 +270,15 @@ def _attend(
                     mbarrier.wait(k_full.index((at + 1) % STAGES), (at + 1) // STAGES & 1)
                 acc, weights, fresh = warpgroup_mma_wait(0, deps=[acc, weights, fresh])
                 _arrive(v_empty.index(before))
-                acc = acc * gl.expand_dims(gl.convert_layout(shrink, OUT_ROW), 1)
+                factor = gl.convert_layout(shrink, OUT_ROW)
+                if not LATE:
+                    acc = acc * gl.expand_dims(factor, 1)
                 weights = fresh
             _arrive(q_empty)
             taken += count
             last = (taken - 1) % STAGES
+            if LATE:
+                acc = acc * gl.expand_dims(factor, 1)
             mbarrier.wait(v_full.index(last), (taken - 1) // STAGES & 1)
             acc = warpgroup_mma(weights, v.index(last), acc, is_async=True)
             acc, weights = warpgroup_mma_wait(0, deps=[acc, weights])

@@ -17,7 +17,7 @@ import triton.language as tl
 #: Queries of a group at most.
 MOST = 8
 #: Slots that are marked, and entries that are listed, in one step.
-_SLOTS, _ENTRIES = 1024, 8192
+_SLOTS, _ENTRIES = 1024, 4096
 
 
 @triton.jit

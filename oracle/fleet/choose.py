@@ -63,6 +63,8 @@ class Place:
     ) -> Iterator[Engine]:
         """Workers that judge; ``jobs``: at most so many. ``confinement`` and ``tries``: of the local engine only.
 
+        Where nobody says how many, no kernel runs in this process: one that divides by zero on the host would end it.
+
         ``kind``: of the devices of a cluster, those of this kind alone.
         """
         if self.ray is None:
@@ -70,7 +72,13 @@ class Place:
 
             count = jobs or default_jobs(self.device)
             with Pool(
-                jobs=count, device=self.device, timeout=timeout, judge=judge, confinement=confinement, tries=tries
+                jobs=count,
+                device=self.device,
+                timeout=timeout,
+                judge=judge,
+                confinement=confinement,
+                tries=tries,
+                apart=jobs is None,
             ) as pool:
                 yield pool
             return

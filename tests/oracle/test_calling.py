@@ -42,3 +42,17 @@ def test_a_call_that_raised_leaves_nothing_to_the_next(left):
         call(fails)
     assert not left
     assert call(lambda: ()) == ()
+
+
+def test_a_context_that_is_lost_is_told_from_an_error_that_was_read(left, monkeypatch):
+    cuda = torch.device("cuda")
+    assert calling.usable(cuda)
+    left.append("an illegal memory access was encountered")
+    assert not calling.usable(cuda)
+
+    def lost(device):
+        raise RuntimeError("an illegal memory access was encountered")
+
+    monkeypatch.setattr(torch.cuda, "synchronize", lost)
+    assert not calling.usable(cuda)
+    assert calling.usable(torch.device("cpu"))

@@ -1,4 +1,4 @@
-"""Makes a report of `attnoracle check` small enough to commit: one short record a verdict, everything else as it was.
+"""Makes a report of `attnoracle check` small enough to commit: one short record a verdict, the rest as it was.
 
 python -m attnoracle.benchmarks.condense FILE [FILE …]      rewrites each file in place
 """
@@ -14,9 +14,15 @@ KEPT = ("implementation", "status", "reason", "worst_ratio", "seconds", "device"
 
 
 def condensed(document: dict[str, Any]) -> dict[str, Any]:
-    """The document with `verdicts[]` cut to the case id and the fields in KEPT; failures stay whole."""
+    """The document with `verdicts[]` cut to the case id and the fields in KEPT; failures stay whole.
+
+    Of `properties[]` those that say nothing about an implementation are left out.
+    """
     # Where the report was first written is nobody's business.
     command = [Path(word).name if word.startswith("/") else word for word in document.get("command", [])]
+    if "properties" in document:
+        kept = [one for one in document["properties"] if one["status"] != "not applicable"]
+        return document | {"command": command, "properties": kept}
     return document | {"command": command, "verdicts": [_short(verdict) for verdict in document["verdicts"]]}
 
 
@@ -34,9 +40,9 @@ def main(files: list[str]) -> int:
     for name in files:
         path = Path(name)
         document = condensed(json.loads(path.read_text()))
-        head = json.dumps({key: value for key, value in document.items() if key != "verdicts"}, indent=1)
-        lines = ",\n".join(json.dumps(verdict) for verdict in document["verdicts"])
-        path.write_text(f'{head[:-2]},\n "verdicts": [\n{lines}\n]}}\n')
+        name = "properties" if "properties" in document else "verdicts"
+        lines = ",\n".join(json.dumps(record) for record in document.pop(name))
+        path.write_text(f'{json.dumps(document, indent=1)[:-2]},\n "{name}": [\n{lines}\n]}}\n')
     return 0
 
 

@@ -20,12 +20,12 @@ from typing import Any
 
 import torch
 
-from ..optimized.catalogue import IMPLEMENTATIONS
 from ..oracle.case import Case
 from ..oracle.check import check
 from ..oracle.device import settle
 from ..oracle.environment import environment
 from ..oracle.errors import BadInput
+from ..oracle.guests.known import find
 from ..oracle.reports.json_report import document, dumps
 from .bench.timing import once
 from .peak import peak_of
@@ -91,13 +91,12 @@ def calibration(device: str) -> float:
 def measure(cases: Mapping[str, tuple[Sequence[str], str]] = CASES, *, device: str, times: int = TIMES) -> list[Figure]:
     """Every case of every series. Raises BadInput where one does not pass: a wrong verdict has no speed."""
     unit = calibration(device)
-    known = {one.name: one for one in IMPLEMENTATIONS}
     found = []
     for series, (texts, backend) in cases.items():
         operator = series.partition(" ")[0]
         for text in texts:
             case = Case.parse(f"{operator}:glm-5:{text}{_TAIL}")
-            one = known[f"{operator}/{backend}"]
+            one = find(f"{operator}/{backend}")
             verdict, peak = peak_of(lambda case=case, one=one: check(case, one, device=device), device)  # type: ignore[misc]
             if verdict.status != "PASS":
                 raise BadInput(f"{one.name} on {case.id}: expected PASS, got {verdict.status} {verdict.reason}")

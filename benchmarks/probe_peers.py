@@ -1,4 +1,4 @@
-"""What the peers' contracts were read from: rows without keys, LSE precision, empty sides, packed masks.
+"""What the peers' contracts were read from: rows without keys, LSE precision, empty sides, packed masks, empty tensors.
 
 python -m attnoracle.benchmarks.probe_peers FILE.json      on a machine with a GPU
 """
@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import math
+import signal
+import subprocess
 import sys
 import traceback
 from collections.abc import Callable
@@ -17,7 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..optimized.catalogue import IMPLEMENTATIONS
+from ..oracle.guests.known import find
 from ..reference import sparse_mqa
 
 SCALE = 0.07
@@ -33,7 +35,7 @@ def _cu(*lengths: int) -> Tensor:
 
 
 def _load(name: str) -> Callable[..., tuple[Tensor, ...]]:
-    return next(one for one in IMPLEMENTATIONS if one.name == name).load()
+    return find(name).load()
 
 
 def _told(values: Tensor) -> list[float | str]:
@@ -69,6 +71,27 @@ def empty_rows_sparse(name: str) -> dict[str, Any]:
     indices[1] = -1
     out, lse = _load(name)(q, kv, indices, scale=SCALE, value_dim=512)
     return {"out": _told(out[1, 0]), "lse": _told(lse[1])}
+
+
+def pages_probe(name: str) -> dict[str, Any]:
+    """Rows of fp8_ds_mla with scales that are no powers of two; the second of three queries selects nothing.
+
+    The answer's distance from exact attention over what the rows hold, and over the rows with their scales rounded to
+    bf16, relative in the Frobenius norm.
+    """
+    generator = torch.Generator("cuda").manual_seed(2)
+    codes = (torch.randn(256, 512, generator=generator, device="cuda") * 100).to(torch.float8_e4m3fn).view(torch.uint8)
+    scales = torch.rand(256, 4, generator=generator, device="cuda") * 0.01 + 0.005
+    q, rope = _draw(3, 64, 576, seed=1), _draw(256, 64, seed=3).contiguous().view(torch.uint8)
+    indices = torch.arange(128, device="cuda").repeat(3, 1).int()
+    indices[1] = -1
+    call: dict[str, Any] = {"scale": SCALE, "value_dim": 512, "cache_format": "fp8_ds_mla"}
+    seen = {"as stored": scales, "rounded to bf16": scales.bfloat16().float()}
+    rows = {label: torch.cat((codes, one.contiguous().view(torch.uint8), rope), 1) for label, one in seen.items()}
+    answers = {label: sparse_mqa(q.double(), one, indices, **call)[0] for label, one in rows.items()}
+    out, lse = _load(name)(q, rows["as stored"].view(4, 64, 656), indices, **call)
+    told: dict[str, Any] = {"empty out": _told(out[1, 0]), "empty lse": _told(lse[1])}
+    return told | {f"from scales {label}": float((out - one).norm() / one.norm()) for label, one in answers.items()}
 
 
 def lse_precision(name: str, base: float) -> dict[str, float]:
@@ -113,6 +136,31 @@ def packed_mask() -> dict[str, Any]:
     return {"first request differs by": float(off[:5].max()), "second request differs by": float(off[5:].max())}
 
 
+_APART = """
+import flashinfer, torch
+try:
+    print("returned", *({call}).shape)
+except Exception as error:
+    print(type(error).__name__, *str(error).strip().splitlines()[:1])
+try:
+    torch.zeros(1, device="cuda")
+except Exception as error:
+    print("the next launch:", type(error).__name__, *str(error).strip().splitlines()[:1])
+"""
+
+
+def empty_selection(call: str) -> dict[str, Any]:
+    """A call in a process of its own: what it printed of the outcome, and how that process ended."""
+    done = subprocess.run([sys.executable, "-c", _APART.format(call=call)], capture_output=True, text=True)
+    ended = signal.Signals(-done.returncode).name if done.returncode < 0 else f"exit code {done.returncode}"
+    return {"ended": ended, "said": done.stdout.splitlines() or done.stderr.strip().splitlines()[-1:]}
+
+
+def _ragged(rows: int, columns: int) -> str:
+    counts = f"torch.zeros({rows}, dtype=torch.int32, device='cuda')"
+    return f"flashinfer.top_k_ragged_transform(torch.zeros({rows}, {columns}, device='cuda'), {counts}, {counts}, 1)"
+
+
 LN2 = 0.6931471805599453
 FA2, FA3 = "sparse_mqa/flashinfer-fa2", "sparse_mqa/flashinfer-fa3"
 PROBES: dict[str, Callable[[], Any]] = {
@@ -128,6 +176,13 @@ PROBES: dict[str, Callable[[], Any]] = {
     "merge_state": partial(merge_sides, "merge_lse/flashinfer-state"),
     "merge_states": partial(merge_sides, "merge_lse/flashinfer-states"),
     "packed_custom_mask": packed_mask,
+    "pages, FlashMLA decode": partial(pages_probe, "sparse_mqa/flashmla-decode"),
+    "empty rows, dense FA4": partial(empty_rows_dense, "dense_mha/fa4"),
+    "merge, vLLM": partial(merge_sides, "merge_lse/vllm"),
+    "top_k, no row": partial(empty_selection, "flashinfer.top_k(torch.zeros(0, 3, device='cuda'), 1)[1]"),
+    "top_k_ragged_transform, no row": partial(empty_selection, _ragged(0, 3)),
+    "top_k_ragged_transform, no column": partial(empty_selection, _ragged(4, 0)),
+    "merge, vLLM behind its mask": partial(merge_sides, "merge_lse/vllm-masked"),
 }
 
 

@@ -17,10 +17,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..optimized.catalogue import IMPLEMENTATIONS
 from ..oracle.device import settle
 from ..oracle.environment import environment
 from ..oracle.errors import OracleError
+from ..oracle.guests.known import find
 from ..oracle.reports.json_report import document, dumps
 from .bench.timing import interleaved
 
@@ -60,7 +60,7 @@ def measure(
     scores = KINDS[kind](torch.randn(rows, columns, generator=generator, device=device)).contiguous()
     ks = torch.zeros(rows, dtype=torch.int32, device=device)
     ke = torch.full_like(ks, columns)
-    select = next(one for one in IMPLEMENTATIONS if one.name == f"topk_select/{backend}").load()
+    select = find(f"topk_select/{backend}").load()
     if not exact(scores, select(scores, ks, ke, k=k)[0]):
         raise OracleError(f"topk_select/{backend} on {kind}: its selection is not of the largest scores")
     ours, theirs = interleaved(

@@ -17,9 +17,9 @@ from typing import Any
 
 import torch
 
-from ..optimized.catalogue import IMPLEMENTATIONS
 from ..oracle.config import load
 from ..oracle.environment import environment
+from ..oracle.guests.known import find
 from ..oracle.inputs import make
 from ..oracle.operators import operator
 from ..oracle.suites import suite
@@ -31,7 +31,7 @@ GIB = 2.0**30
 def measure(device: str, implementation: str = "sparse_mqa/triton") -> dict[str, Any]:
     """Median and spread of the judge's seconds, and its peak memory in GiB."""
     case = next(case for case in suite("production") if case.operator == "sparse_mqa")
-    one = next(one for one in IMPLEMENTATIONS if one.name == implementation)
+    one = find(implementation)
     inputs = make(case, load(case.geometry), device)
     arguments = inputs.kwargs()
     outputs = one.prepare(**arguments)()

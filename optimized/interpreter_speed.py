@@ -12,6 +12,8 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
+import numpy as np
+
 Method = Callable[..., Any]
 
 #: Types for which an operation on two of a kind is computed in that kind, whatever the operation.
@@ -27,6 +29,8 @@ class SpeedOps:
         core = interpreter.tl.core
         self.original = original
         self.tensor, self.constexpr, self.tuple = core.tensor, core.constexpr, core.tuple
+        standard = interpreter.tl.standard
+        self.bitwise = {standard._or_combine: np.bitwise_or, standard._xor_combine: np.bitwise_xor}
         self.np_dtypes: dict[str, Any] = {}
         self.blocks: dict[tuple[Any, ...], tuple[Any, int, str]] = {}
         self.shapes: dict[tuple[int, ...], tuple[Any, Any]] = {}
@@ -37,6 +41,14 @@ class SpeedOps:
         if found is None:
             found = self.np_dtypes[tt_dtype.name] = self.original["_get_np_dtype"](tt_dtype)
         return found
+
+    def generic_reduce(self, reduction: Any, given: tuple[Any, ...]) -> Any:
+        """``ReduceOps.generic_reduce``: bitwise reductions by numpy; Triton calls their function element by element."""
+        op = self.bitwise.get(reduction.combine_fn)
+        if op is None or len(given) != 1:
+            return self.original["generic_reduce"](reduction, given)
+        data = op.reduce(given[0].handle.data, axis=reduction.axis, keepdims=reduction.keep_dims)
+        return [reduction.to_tensor(data, given[0].dtype)]
 
     def block_type(self, block: Any, element_ty: Any, shape: Any) -> None:
         """``block_type.__init__``: what follows from the shape is computed once a shape."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -32,7 +33,29 @@ def called(implementation: Implementation, device: torch.device, arguments: Mapp
     except KeyboardInterrupt:
         raise
     except BaseException as error:
+        if device.type == "cuda":
+            forgotten(device)
         raise Raised(told(error)) from error
+
+
+def forgotten(device: torch.device) -> None:
+    """Reads away the error that CUDA may still hold of a call that raised, which has told of it in its own words."""
+    with suppress(RuntimeError):
+        torch.cuda.synchronize(device)
+    with suppress(RuntimeError):
+        settled(device)
+
+
+def usable(device: torch.device) -> bool:
+    """Whether this process can still use its device: what reads or writes astray on a GPU ends its context."""
+    if device.type != "cuda":
+        return True
+    try:
+        torch.cuda.synchronize(device)
+        settled(device)
+    except RuntimeError:
+        return False
+    return True
 
 
 def settled(device: torch.device) -> None:

@@ -18,6 +18,7 @@ from .errors import unknown
 from .judge import attention, indexer, layouts, merge, topk
 from .judge.findings import Judgement
 from .judge.formats import TORCH_DTYPE, format_of, rounded
+from .judge.misreadings import scales_as
 
 Arguments = Mapping[str, Any]
 #: (inputs, outputs, contract, whether to check the input's power) to what was found.
@@ -117,6 +118,15 @@ def as_multiplied(chunk: Chunk, fmt: Format | None) -> Chunk:
     return replace(chunk, keys=keys, values=values)
 
 
+def as_read(a: Arguments, contract: Contract) -> Arguments:
+    """The call with the scales of an fp8_ds_mla cache as the contract says that they are read."""
+    if contract.scale_read == "fp32" or a.get("cache_format", "model") != "fp8_ds_mla":
+        return a
+    kv, indices = compacted(a["kv"], a["indices"])
+    first, rope = int(a["value_dim"]), a["q"].shape[-1] - int(a["value_dim"])
+    return {**a, "indices": indices, "kv": scales_as(contract.scale_read, kv, first, kv.shape[-1] - 2 * rope)}
+
+
 def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contract: Contract) -> attention.Answer:
     """What an implementation of attention returned, and what its numbers are held to."""
     lse, multiplicity = outputs[1] if len(outputs) > 1 else None, 1.0
@@ -127,6 +137,7 @@ def attention_answer(name: str, a: Arguments, outputs: tuple[Tensor, ...], contr
 
 def _attention(name: str) -> Judge:
     def judge(a: Arguments, outputs: tuple[Tensor, ...], contract: Contract, power: bool) -> Judgement:
+        a = as_read(a, contract)
         answer = attention_answer(name, a, outputs, contract)
         multiplied = answer.contract.dequantised
         return attention.judge(

@@ -72,10 +72,12 @@ class Pool:
         judge: Judge = judge,
         confinement: Confinement | None = None,
         tries: int = 1,
+        apart: bool = False,
     ) -> None:
         """``confinement``: workers have limits, and each serves one implementation, as long as that behaves.
 
-        ``tries``: workers that a job may cost by dying before it is an ERROR.
+        ``tries``: workers that a job may cost by dying before it is an ERROR. ``apart``: a worker even for one job at
+        a time.
         """
         self._jobs = jobs
         self._device = device
@@ -84,7 +86,7 @@ class Pool:
         self._confinement = confinement
         self._tries = tries
         self._workers: list[Worker] = []
-        self._here_only = jobs == 1 and timeout is None and confinement is None
+        self._here_only = jobs == 1 and timeout is None and confinement is None and not apart
         self._pairs: dict[int, Pair] = {}
         """Jobs that are not answered."""
         self._queue: Queue = (

@@ -65,6 +65,7 @@ class Verdict:
     explains, the largest of each patch of at most 32 x 32."""
     seconds: float = 0.0
     device: str = "cpu"
+    """``cpu``, or the GPU by its name; ``cuda`` where nothing that ran could tell it."""
     origin: str = ""
     """Options of a command that name the implementation and the geometry where their names alone do not."""
 
@@ -86,4 +87,6 @@ class Verdict:
     def repro(self) -> str:
         """The exact command that runs this check again."""
         named = self.origin if "--impl " in self.origin else f"--implementation {self.implementation} {self.origin}"
-        return f"attnoracle repro '{self.case.id}' {named.strip()} --device {self.device}"
+        # ``device`` is the name of a GPU, which no option takes.
+        where = "cpu" if self.device == "cpu" else "cuda"
+        return f"attnoracle repro '{self.case.id}' {named.strip()} --device {where}"

@@ -89,8 +89,9 @@ class Worker:
                     self._ready, self._base = True, resident(self._process.pid)
                 if kind == "raised":
                     raise value
-                if kind == "verdict" and self.job is not None:
+                if kind in ("verdict", "last") and self.job is not None:
                     job, self.job = self.job, None
+                    self._closed = kind == "last"
                     yield job, value
         except (EOFError, ConnectionError):
             self._closed = True
@@ -177,16 +178,29 @@ def _work(
         pipe.send(("ready", None))
         while True:
             case, implementation = pipe.recv()
-            pipe.send(_answer(judge, case, implementation, device))
+            kind, value = _answer(judge, case, implementation, device)
+            pipe.send((kind, value))
+            if kind == "last":
+                return
 
 
 def _answer(judge: Judge, case: Case, implementation: str, device: str) -> tuple[str, Any]:
+    """A verdict, the last one where it has cost the process its device, or what the check itself raised."""
     try:
-        return "verdict", judge(case, implementation, device)
+        verdict = judge(case, implementation, device)
+        return ("last" if verdict.status == "ERROR" and not _usable(device) else "verdict"), verdict
     except Exception as error:
         told = f"while checking {case.id} with {implementation}, in a worker:\n{traceback.format_exc()}"
         error.add_note(told)
         return "raised", portable(error, told)
+
+
+def _usable(device: str) -> bool:
+    import torch
+
+    from .calling import usable
+
+    return usable(torch.device(device))
 
 
 def portable(error: Exception, told: str) -> Exception:

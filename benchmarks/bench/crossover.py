@@ -2,7 +2,8 @@
 
 Both routes are timed as an engine pays them, from the latent cache and the heads' queries to the heads' outputs: masked
 MHA with the up-projection of all keys, the assembly of K and the mask; sparse MQA with both absorbed projections. The
-indexer and the top-k come before either. Lengths are bisected; MHA wins a length only if the upper quartile of its
+indexer and the top-k come before either. Compared is the device's time, which is what a serving engine waits for behind
+its full queue (``clock.py``). Lengths are bisected; MHA wins a length only if the upper quartile of its
 times is below the lower quartile of the other's, so that noise decides for MQA.
 """
 
@@ -15,12 +16,12 @@ from typing import Any, Literal
 
 import torch
 
-from ...optimized.catalogue import IMPLEMENTATIONS
 from ...oracle.case import Case
 from ...oracle.check import check
 from ...oracle.config import load
 from ...oracle.errors import BadInput, Unsupported
 from ...oracle.geometry import Geometry
+from ...oracle.guests.known import find
 from . import borrowed
 from .stages import Prefill, Shape, together
 from .timing import Timing, interleaved
@@ -128,7 +129,7 @@ def verify(name: str, geometry: str, heads: int, device: str = "cuda") -> None:
     lengths = "q700:k2600" if device.startswith("cuda") else "q3:k70"
     text = f"{operator}:{geometry}:h{heads}:{lengths}:top{0 if operator == 'dense_mha' else 2048}"
     text += ":bf16:randn:contiguous:-:s0"
-    one = next(one for one in IMPLEMENTATIONS if one.name == name)
+    one = find(name)
     verdict = check(Case.parse(text), one, device=device)
     if verdict.status not in ("PASS", "UNSUPPORTED"):
         raise BadInput(f"{name} does not pass {text}: {verdict.status} {verdict.reason}; no policy is made from it")

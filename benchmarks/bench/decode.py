@@ -1,33 +1,43 @@
-"""Does decoding slow down where the indexer may skip short prompts? One layer with the skip, one without, in turn.
+"""Whether decoding pays for the skip: a layer whose indexer may skip short prompts, and one whose may not.
 
-The skip is decided anew at every step from the metadata of the step, so that its price is host work; a decode never
-skips. Both layers are whole (caches, indexer, top-k, sparse MQA) on the same inputs and kernels.
+A step of all requests is one CUDA graph, as an engine decodes: metadata on the device, replayed once a token. A full
+graph never skips, so that both layers should capture the same operations; that is compared, and the steps are timed in
+turn, in the device's time, as is everything here. What remains is the host's part of a step, where the skip is decided
+anew: it is timed by itself.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
 
+from ...optimized.implementation import Implementation
 from ...oracle.case import Case
+from ...oracle.check import check
+from ...oracle.errors import BadInput, Unsupported
 from ...oracle.facts import facts
 from ...oracle.geometry import Geometry
+from ...oracle.graphs.setup import setup
 from ...oracle.layer.implementations import chosen, operators_of
-from ...oracle.layer.rig import Rig, RigSizes
+from ...oracle.layer.rig import RigSizes
 from ...oracle.policies import load_rules
-from ...reference.layer import LayerInputs, StepBatch
-from ...reference.routing import Batch, Deployment, Request, Rules
+from ...reference.layer import Operators
+from ...reference.routing import Deployment, Rules
 from .borrowed import BACKEND, RULES
-from .timing import Timing
+from .clock import HostClock
+from .decoder import Decoder
+from .timing import Timing, clock_for, rounds
 
 #: Tokens that every request has before it decodes: short, so that its prompt skipped the indexer.
 CONTEXT = 256
 BLOCK = 64
+#: Steps whose host part is timed.
+_HOST_STEPS = 200
+_CAPTURED = ("indexer_scores", "topk_select", "sparse_mqa")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,13 @@ class Decoding:
     steps: int
     with_skip: Timing
     without: Timing
+    host_with_skip: float = 0.0
+    """Median seconds of the host's part of a step: batch, route, skip, metadata."""
+    host_without: float = 0.0
+    operations: int = 0
+    """In the graph of the layer that may skip."""
+    same_operations: bool = True
+    """Whether the other layer captured the same ones."""
 
     @property
     def ratio(self) -> float:
@@ -48,67 +65,94 @@ class Decoding:
         return asdict(self) | {"ratio": self.ratio}
 
 
-class _Decoder(Rig):
-    """Inputs of a step drawn once: what is timed is the layer, not the drawing."""
-
-    _drawn: LayerInputs | None = None
-
-    def inputs(self, step: StepBatch, place: int, outputs: Sequence[Tensor] = ()) -> LayerInputs:
-        if self._drawn is None or len(self._drawn.q) != sum(r.query_len for r in step.batch.requests):
-            drawn = super().inputs(step, place, outputs)
-            # Kernels take the indexer's weights in fp32, as engines hand them over.
-            weights = None if drawn.index_weights is None else drawn.index_weights.float()
-            self._drawn = replace(drawn, index_weights=weights)
-        return self._drawn
-
-    def timed(self, requests: Sequence[int]) -> float:
-        """Seconds of one decode step, its metadata included, until the device is done."""
-        _wait(self.sizes.device)
-        started = time.perf_counter()
-        self.clock += 1
-        asked = tuple(Request(1, self.lengths[number], False) for number in requests)
-        step = StepBatch(step=self.clock, ids=tuple(requests), batch=Batch(asked)).arranged(self.rules, self.deployment)
-        for number, request in zip(step.ids, step.batch.requests, strict=True):
-            self.pages.reserve(number, request.seq_len)
-            self.lengths[number] = request.seq_len
-        self.layers[0].forward(self.inputs(step, 0), self._metadata(step, "NONE", False))
-        _wait(self.sizes.device)
-        return time.perf_counter() - started
-
-
-def _wait(device: str) -> None:
-    if device.startswith("cuda"):
-        torch.cuda.synchronize()
-
-
 def measure(
-    geometry: Geometry, tensor_parallel: int, requests: int, steps: int, *, device: str, context: int = CONTEXT
-) -> Decoding:
-    """Both layers, step by step in turn, each as often first. Raises Unsupported where the kernels do not run."""
+    model: Geometry, tensor_parallel: int, requests: Sequence[int], steps: int, *, device: str, context: int = CONTEXT
+) -> list[Decoding]:
+    """Both layers at every number of requests, all of them step by step in turn.
+
+    On a GPU the captured kernels are checked first on the very shapes (BadInput where one is wrong). Raises Unsupported
+    where they do not run, and for a model whose indexer is not known.
+    """
+    if not model.index_n_heads or not model.index_head_dim:
+        raise Unsupported(f"{model.name}: its indexer is not known, so no decode step can be timed")
+    heads, longest = model.heads // tensor_parallel, context + steps
+    operators = _operators(model, heads, requests, longest, device)
     rules = load_rules(RULES)
-    heads = geometry.heads // tensor_parallel
-    rigs = [_rig(each, geometry, heads, tensor_parallel, requests, steps + context, device) for each in _both(rules)]
-    for rig in rigs:
-        rig.step([(number, context) for number in range(requests)])
-    times: list[list[float]] = [[], []]
-    for turn in range(steps):
-        for which in (0, 1) if turn % 2 else (1, 0):
-            times[which].append(rigs[which].timed(range(requests)))
-    return Decoding(requests, steps, Timing.of(times[0]), Timing.of(times[1]))
+    make = partial(
+        decoder, model=model, heads=heads, context=context, longest=longest, device=device, operators=operators
+    )
+    pairs = [[make(each, requests=n) for each in (rules, replace(rules, indexer_skip=False))] for n in requests]
+    every = [one for pair in pairs for one in pair]
+    times = timed(every, steps, device)
+    hosts = [one.median for one in rounds(HostClock([one.decide for one in every]), min(steps, _HOST_STEPS))]
+    found = []
+    for place, (count, pair) in enumerate(zip(requests, pairs, strict=True)):
+        may, not_ = 2 * place, 2 * place + 1
+        held, other = (operations(one) for one in pair)
+        one = Decoding(count, steps, times[may], times[not_], hosts[may], hosts[not_], len(held), held == other)
+        found.append(one)
+    return found
 
 
-def _both(rules: Rules) -> tuple[Rules, Rules]:
-    return rules, replace(rules, indexer_skip=False)
+def _operators(model: Geometry, heads: int, requests: Sequence[int], longest: int, device: str) -> Operators:
+    """Those of the layer: kernels on a GPU, checked; on a CPU, whose figures say nothing, the references."""
+    if not device.startswith("cuda"):
+        return setup("fused", device).operators()
+    kernels = chosen("triton", facts(case("sparse_mqa", model, heads, 1, longest), model, device))
+    for count in requests:
+        for one in kernels:
+            if one.operator in _CAPTURED:
+                verify(case(one.operator, model, heads, count, longest), one, device)
+    return operators_of(kernels)
 
 
-def _rig(
-    rules: Rules, model: Geometry, heads: int, tensor_parallel: int, requests: int, longest: int, device: str
-) -> _Decoder:
+def verify(case: Case, one: Implementation, device: str) -> None:
+    """Raises BadInput unless the kernel passes its check: a wrong one is not timed."""
+    verdict = check(case, one, device=device)
+    if verdict.status != "PASS":
+        raise BadInput(f"{one.name} does not pass {case.id}: {verdict.status} {verdict.reason}; it is not timed")
+
+
+def timed(decoders: Sequence[Decoder], steps: int, device: str) -> list[Timing]:
+    """``steps`` replays of each, in turn. Raises RuntimeError where the device is not where the host is by then."""
+    timer = clock_for([one.graph.launch for one in decoders], torch.device(device))
+    for one in decoders:
+        one.rewind()
+    timings = rounds(timer, steps)
+    for one in decoders:
+        behind = one.behind(steps)
+        if behind:
+            raise RuntimeError(f"decode: after {steps} replays the device is not where the host is: {behind}")
+    return timings
+
+
+def operations(one: Decoder) -> list[str]:
+    """What its graph holds, in order."""
+    return [op.name for op in one.graph.ops]
+
+
+def case(operator: str, model: Geometry, heads: int, requests: int, longest: int) -> Case:
+    """One operator of a step, with as many keys as the last step has."""
+    return Case(
+        operator=operator,
+        geometry=model.name,
+        heads={"topk_select": 1, "indexer_scores": model.index_n_heads or 1}.get(operator, heads),
+        q_lens=(1,) * requests,
+        k_lens=(longest,) * requests,
+        topk=0 if operator == "indexer_scores" else model.index_topk,
+    )
+
+
+def decoder(
+    rules: Rules, *, model: Geometry, heads: int, requests: int, context: int, longest: int, device: str,
+    operators: Operators, make: type[Decoder] = Decoder,
+) -> Decoder:  # fmt: skip
+    """One layer of a model on one rank, with ``requests`` decodes from ``context`` tokens to ``longest``."""
     deployment = Deployment(
         backend=BACKEND,
         device_family=90,
         local_heads=heads,
-        tensor_parallel=tensor_parallel,
+        tensor_parallel=model.heads // heads,
         kv_lora_rank=model.kv_lora_rank,
         qk_nope_head_dim=model.qk_nope_head_dim,
         qk_rope_head_dim=model.qk_rope_head_dim,
@@ -123,15 +167,13 @@ def _rig(
     sizes = RigSizes(
         index_heads=model.index_n_heads or 1,
         index_dim=model.index_head_dim or 1,
-        blocks=requests * (-(-longest // BLOCK) + 1),
-        max_tokens=max(longest, requests * CONTEXT),
+        blocks=requests * -(-longest // BLOCK),
+        max_tokens=requests,
         dtype=half,
         latent_dtype=half,
         index_dtype=half,
         device=device,
     )
-    case = Case(
-        operator="sparse_mqa", geometry=model.name, heads=heads, q_lens=(1,), k_lens=(longest,), topk=model.index_topk
+    return make(
+        rules, deployment, sizes, operators, requests=requests, context=context, longest=-(-longest // BLOCK) * BLOCK
     )
-    kernels = chosen("triton" if device.startswith("cuda") else "torch", facts(case, model, device))
-    return _Decoder(rules, deployment, sizes, operators=operators_of(kernels))

@@ -54,10 +54,15 @@ class Result:
         case = self.case
         shape = {"operator": case.operator, "geometry": case.geometry, "heads": case.heads, "queries": case.queries}
         shape |= {"keys": case.keys, "topk": case.topk, "dtype": case.dtype, "options": list(case.options)}
-        timing = asdict(self.timing) | {"spread": self.timing.spread} if self.timing else None
+        timing, known = None, self.timing
+        host = {"host_seconds": None, "host_work": "", "host_bound": False}
+        if known is not None:
+            timing = {name: value for name, value in asdict(known).items() if name not in host}
+            timing |= {"spread": known.spread}
+            host = {name: getattr(known, name) for name in host}
         return {
             "case": case.id, **shape, "implementation": self.implementation, "status": self.status,
-            "reason": self.reason, "seconds": timing, "prepare_seconds": self.prepare_seconds,
+            "reason": self.reason, "seconds": timing, **host, "prepare_seconds": self.prepare_seconds,
             "work": asdict(self.work) if self.work else None, "flops_per_second": self.flops,
             "bytes_per_second": self.bytes, "peak_bytes": self.peak_bytes, "measures": self.measures,
         }  # fmt: skip

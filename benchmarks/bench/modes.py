@@ -92,7 +92,7 @@ def decode(asked: Asked, requests: Sequence[int], steps: int) -> int:
         raise BadInput("--png: bench decode draws nothing; take --json")
     size = asked.sizes[0] if len(asked.sizes) == 1 else 4
     with _quiet():
-        found = [decoding.measure(load(asked.geometry), size, count, steps, device=asked.device) for count in requests]
+        found = decoding.measure(load(asked.geometry), size, requests, steps, device=asked.device)
     asked.written({"tensor_parallel": [size]}, results=[one.as_dict() for one in found])
     print_decode(console(stderr=asked.json == "-"), asked.geometry, size, found, asked.where())
     return 0

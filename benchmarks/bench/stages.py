@@ -20,12 +20,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...optimized.catalogue import IMPLEMENTATIONS
 from ...optimized.implementation import Implementation
 from ...oracle.case import Case
 from ...oracle.errors import Unsupported
 from ...oracle.facts import facts
 from ...oracle.geometry import Geometry
+from ...oracle.guests.known import find
 from ...oracle.inputs import rng
 
 Stage = Callable[[], Any]
@@ -74,10 +74,9 @@ class Shape:
 
 def kernel(shape: Shape, operator: str, only: Sequence[str] = ()) -> Implementation:
     """The implementation that is timed. Raises Unsupported with the reason of the last candidate."""
-    known = {one.name: one for one in IMPLEMENTATIONS}
     seen, reason = facts(shape.case(operator), shape.geometry, shape.device), None
     for backend in only or KERNELS[operator]:
-        one = known[f"{operator}/{backend}"]
+        one = find(f"{operator}/{backend}")
         reason = one.supports(seen)
         # The portable kernels are interpreted without a GPU: hours for a prompt.
         if reason is None and not (seen["interpreted"] and backend == "triton"):

@@ -1,7 +1,8 @@
 """What a prefill really pays: whole routes from the latent cache on, stage by stage, with the indexer before them.
 
 The indexer and the top-k come before masked MHA and sparse MQA alike; dense MHA reads every key, so that an engine may
-skip them, and what that saves on a short prompt stands beside it.
+skip them, and what that saves on a short prompt stands beside it. Times are the device's, as behind an engine's full
+queue; the JSON has the host's of the whole route beside them.
 """
 
 from __future__ import annotations

@@ -50,12 +50,20 @@ def _table(timed: Sequence[Whole]) -> Table:
 
 
 def print_decode(console: Console, geometry: str, size: int, found: Sequence[Decoding], where: str) -> None:
-    """A line a number of requests: a step with the skip allowed, without, and the ratio with its spread."""
-    console.print(Text(f"{line(geometry)}, TP {size}: one layer's decode step, on {where}", "bold"))
+    """A row a number of requests: a step with the skip allowed, without, their ratio, and the host's part of each."""
+    console.print(Text(f"{line(geometry)}, TP {size}: one layer's decode step, a graph a step, on {where}", "bold"))
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table.add_column("", justify="right", no_wrap=True)
+    for heading in ("may skip", "may not", "ratio", "spread", "host, may skip", "host, may not"):
+        table.add_column(heading, justify="right")
     for one in found:
         wide = max(one.with_skip.spread, one.without.spread)
-        console.print(
-            f"{plural(one.requests, 'request'):>12}: {milliseconds(one.with_skip.median)} with the skip, "
-            f"{milliseconds(one.without.median)} without, x{one.ratio:.3f} (quartiles {wide:.0%} apart), "
-            f"{one.steps} steps each"
-        )
+        times = [milliseconds(timing.median) for timing in (one.with_skip, one.without)]
+        hosts = [milliseconds(seconds) for seconds in (one.host_with_skip, one.host_without)]
+        table.add_row(plural(one.requests, "request"), *times, f"{one.ratio:.3f}", f"{wide:.1%}", *hosts)
+    console.print(table)
+    for one in found:
+        same = f"both layers captured the same {one.operations} operations"
+        if not one.same_operations:
+            same = "the two layers captured different operations"
+        console.print(Text(f"  {plural(one.requests, 'request')}, {one.steps} steps each: {same}", "dim"))

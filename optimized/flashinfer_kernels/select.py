@@ -19,7 +19,8 @@ def ragged_transform(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple
 def top_k(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple[Tensor]:
     """The same by ``top_k`` over whole rows: columns outside the window are -inf, short windows are written here.
 
-    A score of -inf inside a window of more than k keys ties with what is outside it.
+    It has no windows, so a score of -inf inside one is handed over as the lowest finite number: it would tie with what
+    is outside.
     """
     columns = scores.shape[1]
     column = torch.arange(columns, device=scores.device)
@@ -27,7 +28,8 @@ def top_k(scores: Tensor, ks: Tensor, ke: Tensor, *, k: int) -> tuple[Tensor]:
     count = min(k, columns)
     chosen = torch.full((scores.shape[0], k), -1, dtype=torch.int32, device=scores.device)
     if count:
-        _, indices = flashinfer.top_k(scores.masked_fill(~inside, float("-inf")), count)
+        lowest = torch.finfo(scores.dtype).min
+        _, indices = flashinfer.top_k(scores.clamp_min(lowest).masked_fill(~inside, float("-inf")), count)
         chosen[:, :count] = (indices - ks[:, None]).int()
     slot = torch.arange(k, dtype=torch.int32, device=scores.device).expand(scores.shape[0], k)
     length = (ke - ks)[:, None]

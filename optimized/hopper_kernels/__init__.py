@@ -6,7 +6,6 @@ Importing this package imports no Triton; ``Implementation.load`` does. Gluon is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from typing import Any
@@ -21,8 +20,6 @@ _FEW = 32
 
 #: A row is computed alike alone and in a batch: tiles of keys are counted from the request's own first or last key.
 _ATTENTION = Contract(probabilities=None, deterministic=True, batch_invariant=True, graph_safe=True)
-#: Its tensor descriptors are made on the host at every launch, which a capturing stream refuses (seen on an H200).
-_DESCRIPTORS = replace(_ATTENTION, graph_safe=False)
 #: Which queries share a tile, and so which keys a row is multiplied with by 0, depends on its place in the batch.
 _SHARING = Contract(probabilities=None, duplicates="collapsed", deterministic=True, graph_safe=True)
 #: fp8 products are added with 13 bits after the point of the largest.
@@ -93,8 +90,8 @@ def _supports_topk(facts: Facts) -> str | None:
 
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
-    Implementation("dense_mha/hopper", _DESCRIPTORS, _supports_mha, partial(_load, "dense_mha", "dense_mha")),
-    Implementation("masked_mha/hopper", _DESCRIPTORS, _supports_mha, partial(_load, "masked_mha", "masked_mha")),
+    Implementation("dense_mha/hopper", _ATTENTION, _supports_mha, partial(_load, "dense_mha", "dense_mha")),
+    Implementation("masked_mha/hopper", _ATTENTION, _supports_mha, partial(_load, "masked_mha", "masked_mha")),
     Implementation("sparse_mqa/hopper", _ATTENTION, _supports_mqa, partial(_load, "sparse_mqa", "sparse_mqa")),
     Implementation(
         "sparse_mqa/hopper-shared", _SHARING, _supports_shared, partial(_load, "sparse_mqa", "sparse_mqa_shared")

@@ -10,7 +10,7 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy
 
 from ..triton_kernels.checks import check_at_least, check_tensor
-from .names import RESHAPES_PRIVATELY, barrier, copy_async
+from .names import RESHAPES_PRIVATELY, barrier, copy_async, processors
 from .row_threshold import ones, threshold
 
 #: Most scores of one program: 128 registers a thread of 256.
@@ -213,7 +213,3 @@ def shape_of(t: int) -> tuple[int, int, int, int]:
         if deep * warps * 128 >= t:
             return deep, warps * 128, warps, resident
     raise ValueError(f"scores: expected at most {WIDEST} columns, got {t}")
-
-
-def processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -6,17 +6,42 @@ GPU families.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import inspect
 import sys
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from . import locate
+
+#: What is called: its parameters by position, then those by name. The same in 4.0.0b4 to 4.0.0b36 and in vLLM's copy.
+FUNCTION = "flash_attn_varlen_func"
+BY_POSITION = ("q", "k", "v")
+BY_NAME = ("cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "softmax_scale", "causal", "return_lse")
+
+
+def missing(folder: Path) -> list[str]:
+    """What the sources of a ``flash_attn/cute`` lack of that, in words; empty if all is there. Imports nothing of it:
+    its compiler is 200 MB."""
+    path = folder / "interface.py"
+    functions = [node for node in ast.parse(path.read_text(encoding="utf-8")).body if isinstance(node, ast.FunctionDef)]
+    found = next((node for node in functions if node.name == FUNCTION), None)
+    if found is None:
+        return [f"{path}: expected a function {FUNCTION}, got {', '.join(node.name for node in functions) or 'none'}"]
+    names = [one.arg for one in (*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs)]
+    lines = []
+    if tuple(names[: len(BY_POSITION)]) != BY_POSITION:
+        lines.append(f"{FUNCTION}: expected its parameters to begin with {BY_POSITION}, got {tuple(names[:3])}")
+    lacking = [word for word in BY_NAME if word not in names]
+    if lacking:
+        lines.append(f"{FUNCTION}: expected a parameter {', '.join(lacking)}, got {tuple(names)}")
+    return lines
 
 
 @cache

@@ -17,11 +17,17 @@ SLOTS = 128
 
 
 @cache
-def _forward() -> Any:
+def library() -> None:
+    """Load its extension: ``torch.ops._flashmla_C`` has its operators then. Raises ImportError if it is nowhere."""
     found = locate.FLASHMLA.find()
     if found is None:
         raise ImportError(locate.FLASHMLA.missing())
     torch.ops.load_library(str(found.path))  # type: ignore[no-untyped-call]
+
+
+@cache
+def _forward() -> Any:
+    library()
     return torch.ops._flashmla_C.sparse_prefill_fwd
 
 

@@ -75,8 +75,9 @@ def version_of(distribution: str) -> str:
 
 @cache
 def fingerprint(path: Path) -> str:
-    """``sha256:`` and twelve digits of a library, or of the compiled files of a package: which build it is."""
-    files = [path] if path.is_file() else sorted(path.glob("*.so"))
+    """``sha256:`` and twelve digits of a library, or of the compiled files of a package, or of its sources where it has
+    none: which build it is."""
+    files = [path] if path.is_file() else sorted(path.glob("*.so")) or sorted(path.rglob("*.py"))
     digest = hashlib.sha256(b"".join(file.read_bytes() for file in files))
     return f"sha256:{digest.hexdigest()[:12]}"
 
@@ -90,10 +91,12 @@ def _library(pattern: str) -> Callable[[Path], Path | None]:
     return accept
 
 
-def _package(name: str) -> Callable[[Path], Path | None]:
+def _package(name: str, file: str = "__init__.py") -> Callable[[Path], Path | None]:
+    """A folder of that name, or below the one given, that has ``file``."""
+
     def accept(path: Path) -> Path | None:
         folder = path if path.name == name else path / name
-        return folder if (folder / "__init__.py").is_file() else None
+        return folder if (folder / file).is_file() else None
 
     return accept
 
@@ -135,6 +138,9 @@ def _fa4() -> Found | None:
 
 
 def _vllm() -> Found | None:
+    pointed = _pointed(VLLM_VARIABLE, VLLM_EXPECTS, _package("vllm", VLLM_HELPERS))
+    if pointed is not None:
+        return pointed
     folder = folder_of("vllm")
     return Found(folder, "importable", version_of("vllm") or "unknown version") if folder else None
 
@@ -145,9 +151,13 @@ DEEPGEMM_VARIABLE = "ATTNORACLE_DEEPGEMM"
 DEEPGEMM_EXPECTS = "its package deep_gemm, or the folder that holds it"
 FA4_VARIABLE = "ATTNORACLE_FA4"
 FA4_EXPECTS = "the folder flash_attn/cute"
+VLLM_VARIABLE = "ATTNORACLE_VLLM"
+VLLM_EXPECTS = "its package vllm, or the folder that holds it; the helpers below v1/attention/ops are enough"
+#: What a folder must have to be taken for vLLM.
+VLLM_HELPERS = "v1/attention/ops/triton_merge_attn_states.py"
 
 FLASHMLA = Peer("FlashMLA", FLASHMLA_VARIABLE, FLASHMLA_EXPECTS, _flashmla)
 DEEPGEMM = Peer("DeepGEMM", DEEPGEMM_VARIABLE, DEEPGEMM_EXPECTS, _deepgemm)
 FA4 = Peer("FlashAttention 4", FA4_VARIABLE, FA4_EXPECTS, _fa4)
-VLLM = Peer("vLLM", "PYTHONPATH", "where the package vllm is", _vllm)
+VLLM = Peer("vLLM", VLLM_VARIABLE, VLLM_EXPECTS, _vllm)
 PEERS: tuple[Peer, ...] = (FLASHMLA, DEEPGEMM, FA4, VLLM)

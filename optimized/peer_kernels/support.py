@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from .. import triton_runtime
 from ..implementation import Facts
 from .locate import DEEPGEMM, FA4, FLASHMLA, VLLM, Peer
 
@@ -11,6 +12,10 @@ HOPPER = (9, 0)
 def _there(facts: Facts, peer: Peer) -> str | None:
     if facts["device"] != "cuda":
         return f"{peer.name} needs a CUDA device, got {facts['device']}"
+    return _found(peer)
+
+
+def _found(peer: Peer) -> str | None:
     try:
         found = peer.find()
     except FileNotFoundError as error:
@@ -18,7 +23,7 @@ def _there(facts: Facts, peer: Peer) -> str | None:
     return None if found else peer.missing()
 
 
-def flashmla(facts: Facts) -> str | None:
+def _flashmla(facts: Facts) -> str | None:
     reason = _there(facts, FLASHMLA)
     if reason is not None:
         return reason
@@ -26,12 +31,36 @@ def flashmla(facts: Facts) -> str | None:
         return f"the adapter pads as the kernel for compute capability 9.0 asks, got {facts['capability']}"
     if facts["dtype"] != "bf16":
         return f"expected dtype bf16, got {facts['dtype']}"
+    if facts["heads"] > 128:
+        return f"expected at most 128 heads, got {facts['heads']}"
+    return None
+
+
+def flashmla(facts: Facts) -> str | None:
+    reason = _flashmla(facts)
+    if reason is not None:
+        return reason
     if facts["cache_format"] != "model":
         return f"this is the prefill kernel, for caches of the model's dtype, got {facts['cache_format']}"
     if facts["c"] != 512 or facts["r"] not in (0, 64):
         return f"expected a cache row of 512 or 512+64, got {facts['c']}+{facts['r']}"
-    if facts["heads"] > 128:
-        return f"expected at most 128 heads, got {facts['heads']}"
+    return None
+
+
+def flashmla_decode(facts: Facts) -> str | None:
+    reason = _flashmla(facts)
+    if reason is not None:
+        return reason
+    if facts["cache_format"] != "fp8_ds_mla":
+        return f"this is the decode kernel, for caches of fp8_ds_mla, got {facts['cache_format']}"
+    if (facts["c"], facts["r"]) != (512, 64):
+        return f"expected a cache row of 512+64, got {facts['c']}+{facts['r']}"
+    if facts["layout"] == "strided":
+        return "rows of the cache must follow each other without gaps, got layout strided"
+    if "invalid" in facts["options"]:
+        return "the kernel knows -1 alone as invalid, and reads where other slots point"
+    if sum(facts["q_lens"]) == 0:
+        return "FlashMLA needs at least one query"
     return None
 
 
@@ -88,11 +117,22 @@ def fa4(facts: Facts) -> str | None:
 
 
 def vllm(facts: Facts) -> str | None:
-    reason = _there(facts, VLLM)
+    reason = _found(VLLM) or triton_runtime.availability()
     if reason is not None:
         return reason
-    if facts["interpreted"]:
-        return "vLLM's merge is a compiled Triton kernel; this process interprets Triton"
+    if facts["device"] != "cuda" and not facts["interpreted"]:
+        return f"compiled Triton kernels need a CUDA device, got {facts['device']}; TRITON_INTERPRET=1 interprets them"
     if facts["dtype"] not in ("bf16", "fp16", "fp32"):
         return f"expected one of the dtypes bf16, fp16, fp32, got {facts['dtype']}"
+    if facts["layout"] == "strided":
+        return "the merge takes a query to be as long as its heads, got layout strided"
     return None
+
+
+def vllm_masked(facts: Facts) -> str | None:
+    reason = vllm(facts)
+    if reason is None and facts["interpreted"]:
+        return (
+            "every program of the mask, one a query and head, searches its request: minutes where Triton is interpreted"
+        )
+    return reason

@@ -26,6 +26,7 @@ _CUDA = Contract(probabilities=None, empty_out="undefined", empty_lse="undefined
 _CUDA_NO_LSE = Contract(probabilities=None, empty_out="undefined", empty_lse="undefined", lse_base=None)
 _ROUNDED = Contract(probabilities=None)
 _FP8 = Contract(probabilities="e4m3", probability_scale=448.0)
+#: The mask is planned: its words are read by ``prepare`` alone (``flex.py``), so no graph may follow changed ones.
 _FLEX = Contract(probabilities=None, exp_error=_FAST_EXP, lse_base=None)
 _SCORES = Contract(probabilities="fp32", output="fp32", lse_base=None)
 _TOPK = Contract(probabilities="fp32", lse_base=None, index_space="request-local")
@@ -42,10 +43,10 @@ def _load(module: str, name: str) -> Callable[..., tuple[Any, ...]]:
     return function
 
 
-def _load_flex() -> Callable[..., tuple[Any, ...]]:
+def _load_flex(name: str) -> Callable[..., Any]:
     if triton_runtime.availability() is None:
         triton_runtime.prepare()  # the compiler imports Triton, which would settle whether it interprets
-    return _load("flex", "masked_mha")
+    return _load("flex", name)
 
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
@@ -57,7 +58,13 @@ IMPLEMENTATIONS: tuple[Implementation, ...] = (
     Implementation("dense_mha/sdpa-cudnn", _CUDA_NO_LSE, support.cudnn, partial(_load, "sdpa", "cudnn")),
     Implementation("dense_mha/eager", _ROUNDED, support.rounded_attention, partial(_load, "eager", "dense_mha")),
     Implementation("masked_mha/sdpa-math", _MATH, support.attention, partial(_load, "sdpa", "masked_math")),
-    Implementation("masked_mha/flex", _FLEX, support.flex, _load_flex),
+    Implementation(
+        "masked_mha/flex",
+        _FLEX,
+        support.flex,
+        partial(_load_flex, "masked_mha"),
+        partial(_load_flex, "plan_masked_mha"),
+    ),
     Implementation("sparse_mqa/gather", _ROUNDED, support.sparse, partial(_load, "gather", "sparse_mqa")),
     Implementation("sparse_mqa/gather-fp8", _FP8, support.sparse_fp8, partial(_load, "gather", "sparse_mqa_fp8")),
     Implementation("indexer_scores/torch", _SCORES, support.indexer, partial(_load, "indexer", "indexer_scores")),

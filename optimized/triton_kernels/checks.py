@@ -21,18 +21,17 @@ def check_tensor(
 
     ``letters`` spells the expected shape for the message, for example ``[s, h, d]``.
     """
-    fits = tensor.dim() == len(sizes) and all(
-        want is None or want == have for want, have in zip(sizes, tensor.shape, strict=True)
-    )
-    if not fits:
+    shape = tensor.shape
+    # compared in lists: as a generator this took most of the time in which a short kernel is prepared
+    if len(shape) != len(sizes) or [w for w, have in zip(sizes, shape, strict=True) if w is not None and w != have]:
         want = ["any" if size is None else size for size in sizes]
-        raise ValueError(f"{name}: expected shape {letters} = {want}, got {list(tensor.shape)}")
+        raise ValueError(f"{name}: expected shape {letters} = {want}, got {list(shape)}")
     if tensor.dtype not in dtypes:
         names = " or ".join(str(dtype) for dtype in dtypes)
         raise ValueError(f"{name}: expected {names}, got {tensor.dtype}; convert it first")
     if tensor.device != device:
         raise ValueError(f"{name}: expected device {device}, that of the first input, got {tensor.device}")
-    if tensor.numel() > 0 and tensor.size(-1) > 1 and tensor.stride(-1) != 1:
+    if shape[-1] > 1 and tensor.stride(-1) != 1 and tensor.numel() > 0:
         raise ValueError(
             f"{name}: expected stride 1 in the last dimension, got {tensor.stride(-1)}; make it contiguous"
         )

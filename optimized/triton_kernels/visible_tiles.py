@@ -11,10 +11,11 @@ import torch
 import triton
 import triton.language as tl
 
+from .relaunch import launch
 from .tiles import locate_tile
 
-#: Mask words read in one step.
-_STEP = 4
+#: Mask words of a row read in one step: 128 bytes.
+_STEP = 32
 
 
 @triton.jit
@@ -26,7 +27,7 @@ def load_bits(mask_ptr, rows, stride, live, word, words, WORDS: tl.constexpr):
     return (packed[:, :, None] >> tl.arange(0, 32)[None, None, :]) & 1
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["s", "b", "words", "mask_stride_b", "mask_stride_s", "slots"])
 def _visible_tiles_kernel(
     mask_ptr, cu_q_ptr, cu_k_ptr, counts_ptr, starts_ptr, seen_ptr, s, b, words, mask_stride_b, mask_stride_s, slots,
     CAUSAL: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, WORDS: tl.constexpr,
@@ -35,23 +36,22 @@ def _visible_tiles_kernel(
     tile = tl.program_id(0)
     request, first, _, q_len, _, k_len = locate_tile(cu_q_ptr, cu_k_ptr, tile, b, s, BLOCK_M)
     rows = first + tl.arange(0, BLOCK_M)
-    in_request = rows < q_len
     mask_ptr += request.to(tl.int64) * mask_stride_b
-    limit = tl.minimum(k_len, words * 32)
+    # how many keys, from the first on, a row may see at most
+    reach = rows * 0 + tl.minimum(k_len, words * 32)
     if CAUSAL:
-        limit = tl.minimum(limit, first + BLOCK_M + k_len - q_len)
-    limit = tl.where(first < q_len, limit, 0)
+        reach = tl.minimum(reach, rows + 1 + k_len - q_len)
+    reach = tl.where(rows < q_len, reach, 0)
 
     count = 0
     slot_0 = tile.to(tl.int64) * slots
-    for start in range(0, limit, WORDS * 32):
-        bits = load_bits(mask_ptr, rows, mask_stride_s, in_request, start // 32, words, WORDS)
-        lane = tl.arange(0, 32)
-        keys = start + tl.arange(0, WORDS)[:, None] * 32 + lane[None, :]
-        visible = (bits != 0) & (keys < k_len)[None, :, :]
-        if CAUSAL:
-            visible = visible & (keys[None, :, :] <= (rows + (k_len - q_len))[:, None, None])
-        seen = tl.sum(tl.max(visible.to(tl.int32), 0) << lane[None, :], 1)  # [WORDS] union of the rows
+    for start in range(0, tl.max(reach, 0), WORDS * 32):
+        at = start // 32 + tl.arange(0, WORDS)
+        left = reach[:, None] - at[None, :] * 32
+        ptrs = mask_ptr + rows.to(tl.int64)[:, None] * mask_stride_s + at[None, :]
+        packed = tl.load(ptrs, mask=left > 0, other=0)
+        kept = tl.where(left < 32, (1 << (left & 31)) - 1, -1)
+        seen = tl.reduce_or(packed & kept, 0)  # [WORDS] union of the rows
         seen = tl.reshape(seen, [TILES, BLOCK_N // 32])
         occupied = tl.max((seen != 0).to(tl.int32), 1)
         slot = slot_0 + count + tl.cumsum(occupied, 0) - occupied
@@ -85,15 +85,15 @@ def visible_tiles(
     columns: int,
 ) -> VisibleTiles:
     """List the visible tiles of ``tiles`` query tiles of ``rows`` queries, against key tiles of ``columns`` keys."""
-    step = max(_STEP, columns // 32)
     slots = -(-max(mask.size(2), 1) // (columns // 32))
     found = VisibleTiles(
         torch.empty((tiles,), dtype=torch.int32, device=mask.device),
         torch.empty((tiles, slots), dtype=torch.int32, device=mask.device),
         torch.empty((tiles, slots, columns // 32), dtype=torch.int32, device=mask.device),
     )
-    _visible_tiles_kernel[(tiles,)](
+    arguments = (
         mask, cu_q, cu_k, *found, s, cu_q.size(0) - 1, mask.size(2), mask.stride(0), mask.stride(1), slots,
-        CAUSAL=causal, BLOCK_M=rows, BLOCK_N=columns, WORDS=step, num_warps=8,
     )  # fmt: skip
+    constants = {"CAUSAL": causal, "BLOCK_M": rows, "BLOCK_N": columns, "WORDS": max(_STEP, columns // 32)}
+    launch(_visible_tiles_kernel, tiles, arguments, constants, num_warps=8)
     return found

@@ -11,7 +11,7 @@ from typing import Literal, Protocol, TypeVar
 
 from ..cause.signature import part_of
 from ..errors import BadInput
-from ..fleet.hands import Hands
+from ..fleet.calls import StoppableCalls
 from .desk import Desk
 from .foresight import State, Wish, ahead
 from .journal import Journal
@@ -75,7 +75,7 @@ def bisect(
     journal: Journal,
     settings: Settings | None = None,
     on_look: Callable[[str, Look], None] = lambda point, look: None,
-    hands: Hands | None = None,
+    hands: StoppableCalls | None = None,
 ) -> Found:
     """The boundary between two points of an axis.
 

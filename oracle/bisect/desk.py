@@ -16,7 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..fleet.hands import Hands
+from ..fleet.calls import StoppableCalls
 from .journal import Journal
 from .look import Look
 
@@ -48,7 +48,7 @@ class _Begun:
 class Desk:
     """Makes the looks at an axis, each a line of the journal when it counts."""
 
-    def __init__(self, axis: Axis, journal: Journal, hands: Hands | None = None) -> None:
+    def __init__(self, axis: Axis, journal: Journal, hands: StoppableCalls | None = None) -> None:
         """``hands``: where looks are made; None: here, one at a time."""
         self.axis, self.journal, self.hands = axis, journal, hands
         self._begun: dict[str, deque[_Begun]] = defaultdict(deque)
@@ -83,7 +83,7 @@ class Desk:
             found = self._made(point, coming, idle, self.hands)
         return self.journal.count(point, found)
 
-    def _made(self, point: str, coming: Iterable[Wish], idle: Callable[[str], bool], hands: Hands) -> Look:
+    def _made(self, point: str, coming: Iterable[Wish], idle: Callable[[str], bool], hands: StoppableCalls) -> Look:
         self._clear(idle, hands)
         if not self._begun[point]:
             self._make_room(point, hands)
@@ -104,30 +104,30 @@ class Desk:
     def _under_way(self) -> list[_Begun]:
         return [one for looks in self._begun.values() for one in looks if one.made is None]
 
-    def _clear(self, idle: Callable[[str], bool], hands: Hands) -> None:
+    def _clear(self, idle: Callable[[str], bool], hands: StoppableCalls) -> None:
         for one in self._under_way():
             if idle(one.point):
                 self._drop(one, hands)
 
-    def _make_room(self, point: str, hands: Hands) -> None:
+    def _make_room(self, point: str, hands: StoppableCalls) -> None:
         """What is asked for goes first: it takes the slot of the look that was begun last."""
         under_way = self._under_way()
         if len(under_way) >= hands.slots:
             self._drop(max(under_way, key=lambda one: one.number), hands)
 
-    def _drop(self, one: _Begun, hands: Hands) -> None:
+    def _drop(self, one: _Begun, hands: StoppableCalls) -> None:
         hands.stop(one.future)
         self._begun[one.point].remove(one)
 
-    def _begin(self, point: str, hands: Hands) -> None:
+    def _begin(self, point: str, hands: StoppableCalls) -> None:
         log = self.journal.log()
         self._count += 1
         self._begun[point].append(_Begun(point, self._call(point, log, hands), log, self._count))
 
-    def _call(self, point: str, log: Callable[[str], str], hands: Hands) -> Future[Any]:
+    def _call(self, point: str, log: Callable[[str], str], hands: StoppableCalls) -> Future[Any]:
         return hands.call(elsewhere, self._axis, point) if hands.away else hands.call(self._axis.look, point, log)
 
-    def _take_in(self, hands: Hands, wanted: _Begun | None = None) -> None:
+    def _take_in(self, hands: StoppableCalls, wanted: _Begun | None = None) -> None:
         """Looks that are ready; what is not ``wanted`` now is written down as made ahead."""
         for one in self._under_way():
             if not one.future.done():

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from ..environment import commit
-from ..fleet.aside import Aside
+from ..fleet.calls import Calls
 from ..fleet.feed import Feed
 from ..fleet.protocol import Engine
 from ..verdict import Status, Verdict
@@ -45,7 +45,7 @@ class Budget:
 class Night:
     """One run of a campaign over its corpus."""
 
-    def __init__(self, corpus: Corpus, guide: Guide, engine: Engine, aside: Aside, names: tuple[str, ...]) -> None:
+    def __init__(self, corpus: Corpus, guide: Guide, engine: Engine, aside: Calls, names: tuple[str, ...]) -> None:
         """``names``: implementations that take part; what is planned for others stays planned."""
         self.corpus, self.guide, self.engine = corpus, guide, engine
         self.names = frozenset(names)

@@ -68,7 +68,8 @@ def _number(request: str) -> int:
 def installed(scene: Scene, device: str) -> tuple[Any, Any, Any]:
     """Rules, deployment and sizes of the model."""
     if scene.kind == "layer":
-        from ..layer.play import DEPLOYMENT, SIZES, small_rules
+        from ..layer.play import SIZES
+        from ..layer.small import DEPLOYMENT, small_rules
 
         deployment = replace(
             DEPLOYMENT,

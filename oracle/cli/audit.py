@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ..errors import BadInput
-from ..fleet.choose import Place
 from ..verdict import Verdict
 from . import options
+from .groups import WhereElseCpu, grouped
 from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
@@ -23,8 +23,10 @@ _README = Path(__file__).resolve().parents[2] / "README.md"
 _PAGE = _README.parent / "docs" / "properties.md"
 
 
+@grouped
 def audit(
     context: typer.Context,
+    *,
     fault: Annotated[
         list[str] | None, typer.Option("--fault", metavar="NAME", help="Like lse-base-2 or 'triton-*'. Repeatable.")
     ] = None,
@@ -41,10 +43,7 @@ def audit(
         bool,
         typer.Option("--properties", help="By properties alone, which know no right answer; 60 good runs."),
     ] = False,
-    device: options.DeviceName = options.Device.cpu,
-    jobs: options.Jobs = None,
-    engine: options.Engine = options.EngineName.local,
-    address: options.Address = None,
+    where: WhereElseCpu,
     seed: options.Seed = 0,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="FILE", help="Keep the state here; go on from it if it exists.")
@@ -65,9 +64,8 @@ def audit(
     from ..reports.progress import progress
 
     check_target("--json", json)
-    place = Place.of(engine.value, address, device)
-    where = place.device
-    settings = Settings(tuple(fault or ()), tuple(check or ()), quick, seed, good_runs, where, properties)
+    place = where.place()
+    settings = Settings(tuple(fault or ()), tuple(check or ()), quick, seed, good_runs, place.device, properties)
     if write_ and not (settings.whole and _README.is_file()):
         raise BadInput("--write: takes a whole audit, in a checkout; leave out --quick, --fault and --check")
     planned = plan(settings)
@@ -80,7 +78,7 @@ def audit(
             planned,
             settings,
             journal,
-            workers=jobs,
+            workers=where.jobs,
             place=place,
             on_done=lambda verdict: advance(_as_wished(verdict)),
         )

@@ -18,6 +18,7 @@ from ..device import settle
 from ..errors import BadInput
 from . import bisect_options as given
 from . import options
+from .groups import grouped
 from .released import Cache
 from .terminal import check_target, console, write
 
@@ -35,7 +36,7 @@ app = typer.Typer(
 
 
 @app.command()
-@given.searching
+@grouped
 def commits(
     context: typer.Context,
     good: given.Good,
@@ -74,7 +75,7 @@ def commits(
 
 
 @app.command()
-@given.searching
+@grouped
 def packages(
     context: typer.Context,
     package: Annotated[list[str], typer.Argument(metavar="PACKAGE…", help="On the index that pip uses.")],
@@ -119,7 +120,7 @@ def packages(
 
 
 @app.command()
-@given.searching
+@grouped
 def sizes(
     context: typer.Context,
     field: Annotated[str, typer.Argument(metavar="FIELD", help="q, k, heads, topk or seed.")],

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
-from dataclasses import MISSING, dataclass, fields
-from functools import cached_property, wraps
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated
 
 import typer
 
 from ..bisect.look import Settings
 from ..bisect.probe import Probe
 from ..errors import BadInput
+from ..fleet.calls import StoppableCalls
 from ..fleet.choose import Place
-from ..fleet.hands import Hands
 from . import options
 
 Good = Annotated[str, typer.Option("--good", metavar="POINT", help="Where it is right; newer or older than the bad.")]
@@ -87,7 +85,7 @@ def probe(
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
-    """The options of every axis that is searched, each a field; ``searching`` gives them to a command."""
+    """The options of every axis that is searched, each a field."""
 
     case: Case = None
     implementation: Implementation = None
@@ -125,7 +123,7 @@ class Search:
             return Place.of("local", self.address, options.Device.cpu)
         return Place.of(self.engine.value, self.address, self.device)
 
-    def hands(self) -> Hands | None:
+    def hands(self) -> StoppableCalls | None:
         """Where looks are made, several at once; None: in this process, one after another."""
         return None if self.place.ray is None and (self.jobs or 1) == 1 else self.place.hands(self.jobs)
 
@@ -134,30 +132,3 @@ def refuse(what: str, why: str, engine: options.EngineName, address: str | None,
     """For what looks at one set after another. Raises BadInput where several at once are asked for, or a cluster."""
     if engine is not options.EngineName.local or address is not None or jobs not in (None, 1):
         raise BadInput(f"bisect {what}: --engine, --address and --jobs are for commits, packages and sizes; here {why}")
-
-
-def searching(command: Callable[..., None]) -> Callable[..., None]:
-    """A command with the options of ``Search`` beside its own; it gets them as its argument ``search``."""
-    hints = get_type_hints(Search, include_extras=True)
-    shared = [
-        inspect.Parameter(
-            one.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            default=inspect.Parameter.empty if one.default is MISSING else one.default,
-            annotation=hints[one.name],
-        )
-        for one in fields(Search)
-    ]
-    own = get_type_hints(command, include_extras=True)
-    given = inspect.signature(command).parameters.values()
-    mine = [one.replace(annotation=own[one.name]) for one in given if one.name != "search"]
-
-    @wraps(command)
-    def run(**values: Any) -> None:
-        search = Search(**{one.name: values.pop(one.name) for one in shared})
-        command(**values, search=search)
-
-    parameters = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*mine, *shared)]
-    run.__signature__ = inspect.Signature(parameters, return_annotation=None)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run

@@ -17,8 +17,8 @@ from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
 from ..confinement import TIMEOUT
 from ..errors import BadInput, unknown
-from ..fleet.choose import Place
 from . import guests, options
+from .groups import Where, Which, grouped
 from .selection import implementations
 from .terminal import check_target, clean_stdout, console, write
 
@@ -41,8 +41,10 @@ class GuideName(StrEnum):
     random = "random"
 
 
+@grouped
 def campaign(
     context: typer.Context,
+    *,
     minutes: Annotated[
         float | None, typer.Option("--minutes", metavar="N", min=0.01, help="Stop after so long.")
     ] = None,
@@ -50,22 +52,14 @@ def campaign(
     corpus: Annotated[
         Path, typer.Option("--corpus", metavar="DIR", help="Where it goes on from, and what it leaves.")
     ] = Path("attnoracle-corpus"),
-    operator: options.Operators = None,
-    implementation: options.Implementations = None,
-    impl: guests.Impl = None,
-    contract: guests.Contract = None,
-    adapter: guests.Adapter = None,
-    geometry: options.Geometries = None,
+    which: Which,
     largest: Annotated[
         int | None, typer.Option("--largest", metavar="N", min=1, help="Longest request. [default: 200; 4096 on CUDA]")
     ] = None,
     guide: Annotated[
         GuideName, typer.Option("--guide", help="coverage: what was not seen, what came close; random: anything.")
     ] = GuideName.coverage,
-    device: options.DeviceName = options.Device.auto,
-    jobs: options.Jobs = None,
-    engine: options.Engine = options.EngineName.local,
-    address: options.Address = None,
+    where: Where,
     timeout: options.Timeout = None,
     seed: options.Seed = 0,
     known: options.KnownFile = None,
@@ -90,18 +84,18 @@ def campaign(
     check_target("--json", json)
     check_target("--html", html)
     ledger = read_ledger(known) if known else ()
-    place = Place.of(engine.value, address, device)
-    where = place.device
-    geometry = guests.geometries(geometry)
-    brought = guests.Brought.of(impl, operator, contract, adapter)
-    mine = guests.with_contracts(brought.admitted(), where) if brought else ()
-    names = searched([*(implementation or ()), *(one.name for one in mine)], operator or ())
+    place = where.place()
+    geometries = guests.geometries(which.geometry)
+    brought = which.brought()
+    mine = guests.with_contracts(brought.admitted(), place.device) if brought else ()
+    names = searched(which.names(mine), which.operator or ())
     fits = fitting_here(place.seen_from)
-    space = usable(Space(names, _geometries(geometry), largest or LARGEST[where], MOST[where]), fits)
+    most = largest or LARGEST[place.device], MOST[place.device]
+    space = usable(Space(names, _geometries(geometries), *most), fits)
     budget = Budget(cases, None if minutes is None else 60.0 * minutes)
     limit = options.seconds(timeout) or TIMEOUT
     aside, interrupted = place.aside(), False
-    with Corpus(corpus) as kept, place.engine(judge, jobs=jobs, timeout=limit, tries=3) as workers:
+    with Corpus(corpus) as kept, place.engine(judge, jobs=where.jobs, timeout=limit, tries=3) as workers:
         settings = {"guide": guide.value, "seed": seed, "engine": place.name, "workers": workers.slots}
         mode = Mode(guide.value)
         night = Night(kept, Guide(space, seed, fits, mode), workers, aside, space.implementations)

@@ -2,138 +2,100 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import typer
 
-from ..case import Case
-from ..confinement import TIMEOUT, Confinement
+from ..confinement import Confinement
 from ..environment import environment
 from ..errors import BadInput
 from ..fleet.choose import Place
 from ..history import add as add_to_history
-from ..history import check_target as check_history
-from ..ledger import read as read_ledger
 from ..pool import Pool, default_jobs
 from ..pool import judge as judge_one
 from ..reports.summary import FAULT, Summary
 from ..verdict import Verdict
-from . import causes, guests, options
-from .judging import Documents, joined, judge
-from .properties import Wished, refuse, run_properties
+from ..worker import Pair
+from . import causes, guests
+from .check_options import Asked, Outputs
+from .groups import grouped
+from .judging import joined, judge
+from .properties import Wished, run_properties
 from .sanitize import run_sanitizer
-from .selection import among, implementations, named_cases, pair, suite_cases
+from .selection import pair
 from .terminal import console, say
 
-#: Left out of the quick suite unless named: FlexAttention compiles every shape anew, seconds each on a CPU.
-TOO_SLOW = ("masked_mha/flex",)
 
-
-def check(
-    context: typer.Context,
-    operator: options.Operators = None,
-    implementation: options.Implementations = None,
-    impl: guests.Impl = None,
-    contract: guests.Contract = None,
-    adapter: guests.Adapter = None,
-    geometry: options.Geometries = None,
-    suite: options.SuiteName = options.Suite.quick,
-    case: options.CaseIds = None,
-    device: options.DeviceName = options.Device.auto,
-    jobs: options.Jobs = None,
-    engine: options.Engine = options.EngineName.local,
-    address: options.Address = None,
-    per_device: options.PerDevice = False,
-    timeout: options.Timeout = None,
-    isolate: options.Isolate = False,
-    memory: options.Memory = None,
-    resume: options.Resume = None,
-    seed: options.Seed = 0,
-    json: options.Json = None,
-    junit: options.JUnit = None,
-    bundle: options.BundleFolder = None,
-    diagnose: options.Diagnose = False,
-    markdown: options.Markdown = None,
-    html: options.Html = None,
-    known: options.KnownFile = None,
-    history: options.History = None,
-    properties: options.Properties = False,
-    sanitize: options.Sanitize = False,
-    list_: options.List = False,
-    quiet: options.Quiet = False,
-) -> None:
+@grouped
+def check(context: typer.Context, asked: Asked) -> None:
     """Check implementations against the references."""
-    if properties or sanitize:
-        refused: dict[str, object] = {
-            "jobs": jobs,
-            "isolate": isolate,
-            "memory": memory,
-            "resume": resume,
-            "junit": junit,
-        }
-        refused |= {"bundle": bundle, "diagnose": diagnose, "markdown": markdown, "html": html}
-        refused |= {"known": known, "history": history, "suite": suite != options.Suite.quick}
-        refused |= {"timeout": timeout} if properties else {"impl": impl, "list": list_, "geometry": geometry}
-        refused |= {"sanitize": properties and sanitize, "engine": engine != options.EngineName.local}
-        refuse("--properties" if properties else "--sanitize", refused)
-    if memory is not None and not isolate:
-        raise BadInput(f"--memory {memory:g}: goes with --isolate")
-    limit = options.seconds(timeout) or (TIMEOUT if isolate else None)
-    bundles = causes.check_folder(bundle)
-    documents = Documents(json, junit, markdown, html)
-    ledger = read_ledger(known) if known else ()
-    if history:
-        history = str(Path(history).absolute())
-        check_history(history)
-    slow = TOO_SLOW if suite == options.Suite.quick and not case else ()
-    geometry = guests.geometries(geometry)
-    brought = guests.Brought.of(impl, operator, contract, adapter)
-    place = Place.of(engine.value, address, device) if brought or not list_ else None
-    where = place.device if place else ""
-    mine = guests.with_contracts(brought.admitted(), where) if brought else ()
-    wanted = [*(implementation or ()), *(one.name for one in mine)]
-    candidates = implementations(wanted, operator or (), but=slow)
-    if properties or sanitize:
-        wished = Wished(tuple(case or ()), tuple(geometry or ()), where or "cpu", seed, json, list_, quiet)
-        if properties:
+    asked.check_together()
+    limit, outputs = asked.limit(), asked.outputs()
+    geometries = guests.geometries(asked.which.geometry)
+    brought = asked.which.brought()
+    place = asked.where.place() if brought or not asked.list_ else None
+    device = place.device if place else ""
+    mine = guests.with_contracts(brought.admitted(), device) if brought else ()
+    candidates = asked.which.candidates(mine, but=asked.too_slow)
+    if asked.otherwise:
+        names = tuple(asked.case or ()), tuple(geometries)
+        wished = Wished(*names, device or "cpu", asked.seed, asked.json, asked.list_, asked.quiet)
+        if asked.properties:
             raise typer.Exit(run_properties(context, candidates, wished))
         raise typer.Exit(run_sanitizer(context, candidates, wished, limit))
-    if list_:
-        pairs = pair(_cases(case, suite, seed, geometry), candidates)
-        say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs)))
+
+    def pairs() -> list[Pair]:
+        return pair(asked.cases(geometries), candidates)
+
+    if asked.list_:
+        say("".join(f"{id_}\n" for id_ in dict.fromkeys(case.id for case, _ in pairs())))
         return
     assert place is not None
-    confinement = Confinement.of(memory, jobs or default_jobs(where)) if isolate else None
-    if per_device and (resume or history):
-        raise BadInput("--per-device: not with --resume or --history, which hold one verdict on a case")
-    runs: list[tuple[list[Verdict], Summary]] = []
-    for kind in place.kinds() if per_device else ("",):
-        with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement, kind=kind) as workers:
-            if isinstance(workers, Pool) and not case:
-                workers.start()
-            pairs = pair(_cases(case, suite, seed, geometry), candidates)
-            settings = {"device": where, "guests": {one.name: one.contract.as_dict() for one in mine}}
-            runs.append(judge(workers, pairs, quiet=quiet, resume=resume, settings=settings, ledger=ledger))
-    verdicts, summary = joined(runs)
-    if history:
-        add_to_history(history, environment(), verdicts)
-    from ..reports.page import Attached
-    from ..reports.table import report
-
-    screen, attached = console(stderr=documents.owns_stdout), Attached()
-    try:
-        report(screen, verdicts, summary, failures_only=quiet)
-        if summary.exit_code == FAULT and bundles:
-            causes.bundle(screen, bundles, verdicts, where)
-        if summary.exit_code == FAULT and diagnose:
-            attached = Attached(diagnoses=causes.diagnose(screen, verdicts, where))
-    finally:
-        documents.write(["attnoracle", *context.obj], summary, verdicts, attached=attached)
+    settings = {"device": device, "guests": {one.name: one.contract.as_dict() for one in mine}}
+    verdicts, summary = _judged(asked, place, pairs, limit, outputs, settings)
+    if outputs.history:
+        add_to_history(outputs.history, environment(), verdicts)
+    _tell(asked, ["attnoracle", *context.obj], outputs, verdicts, summary, device)
     raise typer.Exit(summary.exit_code)
 
 
-def _cases(ids: list[str] | None, suite: str, seed: int, geometries: list[str] | None) -> tuple[Case, ...]:
-    if not ids:
-        return suite_cases(suite, seed, geometries or ())
-    cases = named_cases(ids, suggestions=lambda: suite_cases(suite, seed, ()))
-    return among(cases, geometries or ())
+def _judged(
+    asked: Asked,
+    place: Place,
+    pairs: Callable[[], list[Pair]],
+    limit: float | None,
+    outputs: Outputs,
+    settings: Mapping[str, Any],
+) -> tuple[list[Verdict], Summary]:
+    """Verdicts of all pairs, on each kind of device where that is asked for."""
+    jobs = asked.where.jobs
+    confinement = Confinement.of(asked.memory, jobs or default_jobs(place.device)) if asked.isolate else None
+    if asked.per_device and (asked.resume or asked.history):
+        raise BadInput("--per-device: not with --resume or --history, which hold one verdict on a case")
+    runs: list[tuple[list[Verdict], Summary]] = []
+    for kind in place.kinds() if asked.per_device else ("",):
+        with place.engine(judge_one, jobs=jobs, timeout=limit, confinement=confinement, kind=kind) as workers:
+            if isinstance(workers, Pool) and not asked.case:
+                workers.start()  # while the cases are drawn
+            keep: dict[str, Any] = {"resume": asked.resume, "settings": settings, "ledger": outputs.ledger}
+            runs.append(judge(workers, pairs(), quiet=asked.quiet, **keep))
+    return joined(runs)
+
+
+def _tell(
+    asked: Asked, command: list[str], outputs: Outputs, verdicts: list[Verdict], summary: Summary, device: str
+) -> None:
+    """The report, what is asked for of the failures, and the documents: those even if looking into a failure fails."""
+    from ..reports.page import Attached
+    from ..reports.table import report
+
+    screen, attached = console(stderr=outputs.documents.owns_stdout), Attached()
+    try:
+        report(screen, verdicts, summary, failures_only=asked.quiet)
+        if summary.exit_code == FAULT and outputs.bundles:
+            causes.bundle(screen, outputs.bundles, verdicts, device)
+        if summary.exit_code == FAULT and asked.diagnose:
+            attached = Attached(diagnoses=causes.diagnose(screen, verdicts, device))
+    finally:
+        outputs.documents.write(command, summary, verdicts, attached=attached)

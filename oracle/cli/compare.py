@@ -63,7 +63,7 @@ def compare(
         else:
             cases = suite_cases(suite, seed, geometry or ())
         where = settle(device)
-        with Pool(jobs=jobs or default_jobs(where), device=where) as pool:
+        with Pool(jobs=jobs or default_jobs(where), device=where, apart=jobs is None) as pool:
             verdicts, _ = judge(pool, pair(cases, [side[0] for side in sides]), quiet=False)
         records = [[verdict_record(one) for one in verdicts if one.implementation == name] for name in (a, b)]
         pairs, names = paired(*records), [a, b]

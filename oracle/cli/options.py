@@ -47,7 +47,7 @@ CaseId = Annotated[str, typer.Argument(metavar="CASE", help="Id of the case.")]
 DeviceName = Annotated[Device, typer.Option("--device", help="auto: CUDA if there is any.")]
 Jobs = Annotated[
     int | None,
-    typer.Option("--jobs", "-j", metavar="N", min=1, help="Worker processes. [default: CPUs, at most 8; 1 on CUDA]"),
+    typer.Option("--jobs", "-j", metavar="N", min=1, help="Worker processes. [default: CPUs, at most 8; one on CUDA]"),
 ]
 Engine = Annotated[
     EngineName, typer.Option("--engine", help="local: worker processes here; ray: the GPUs or CPUs of a Ray cluster.")

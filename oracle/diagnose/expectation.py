@@ -20,7 +20,7 @@ from ..judge.bounds import FALSE_ALARM, SHARES, deviations
 from ..judge.budget import budget
 from ..judge.formats import SMALLEST_SUBNORMAL, format_of
 from ..judge.moments import moments
-from ..operators import attention_chunks
+from ..operators import as_read, attention_chunks
 from ..operators import declared as spelled_out
 from ..operators import operator as by_name
 
@@ -66,7 +66,7 @@ def _attention(operator: str, a: Arguments, contract: Contract) -> Expectation:
     out, allowed = (torch.zeros(s, h, width, dtype=torch.float64) for _ in range(2))
     lse, lse_allowed = (torch.zeros(s, h, dtype=torch.float64) for _ in range(2))
     z = deviations(s * h * width, FALSE_ALARM / SHARES)
-    for chunk in attention_chunks(operator, a):
+    for chunk in attention_chunks(operator, as_read(a, contract)):
         underflow = declared.probabilities in SMALLEST_SUBNORMAL
         rounded = declared.dequantised is not None
         m = moments(chunk, a["scale"], cell, a.get("sink"), underflow=underflow, dequantised=rounded)

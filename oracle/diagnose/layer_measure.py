@@ -15,23 +15,17 @@ from random import Random
 from typing import Any
 
 from ...reference.layer import MissingMetadata
-from ...reference.routing import Deployment, Rules, TableRow, Threshold
 from ..faults import FAULTS, Fault
+from ..layer import small
 from ..layer.faults import LAYER_FAULTS, LayerFault
 from ..layer.rig import REFERENCE_OPERATORS, RigSizes
-from ..policies import load_rules
 from .dictionary import numeric
 from .hypothesis import Stage
 from .layer_stages import OF_OPERATOR, LayerDiagnosis, localise
 from .truth import MARKS
 
-_BACKEND = "FLASHMLA_SPARSE"
 SIZES = RigSizes(kinds=("full", "shared", "full"), blocks=96, max_tokens=160)
-DEPLOYMENT = Deployment(
-    backend=_BACKEND, device_family=100, local_heads=2, tensor_parallel=1, kv_lora_rank=16, qk_nope_head_dim=8,
-    qk_rope_head_dim=4, v_head_dim=8, index_topk=8, provider="attnoracle-triton", max_num_seqs=2, block_size=4,
-    max_model_len=64,
-)  # fmt: skip
+DEPLOYMENT = replace(small.DEPLOYMENT, max_num_seqs=2)
 #: Random sequences of steps that a fault is tried on, and steps of one.
 SEQUENCES, STEPS = 8, 4
 #: Stages at which faults of layers and builders act; several where one fault acts on what two stages hand on.
@@ -76,15 +70,6 @@ class LayerTrial:
     """Whether the exchange of the stage alone, both ways, agreed; None where it cannot be exchanged."""
     sequences: int
     """Looked at until the fault showed."""
-
-
-def rules() -> Rules:
-    """Routing with a threshold and a table, so that all three routes come up on short sequences."""
-    return replace(
-        load_rules("attnoracle"),
-        thresholds={(_BACKEND, 100): Threshold(by_heads={}, otherwise=2)},
-        tables={(12, 8, _BACKEND, 1): TableRow(pure=((4096, 0),))},
-    )
 
 
 def sequences(seed: int = 0) -> Iterator[list[list[tuple[int, int]]]]:
@@ -135,10 +120,10 @@ def _found(fault: LayerFault | Fault) -> tuple[LayerDiagnosis | None, int]:
         try:
             if isinstance(fault, LayerFault):
                 alter = None if _is_honest(fault) else fault.alter
-                found = localise(rules(), DEPLOYMENT, SIZES, steps, make=fault.make, alter=alter)
+                found = localise(small.small_rules(), DEPLOYMENT, SIZES, steps, make=fault.make, alter=alter)
             else:
                 operators = {**REFERENCE_OPERATORS, fault.operator: fault.plant()}
-                found = localise(rules(), DEPLOYMENT, SIZES, steps, operators=operators)
+                found = localise(small.small_rules(), DEPLOYMENT, SIZES, steps, operators=operators)
         except (MissingMetadata, RuntimeError, ValueError, IndexError, KeyError, AssertionError):
             continue  # the layer, or an operator that got what it cannot take, stopped by itself
         if found.breaches:

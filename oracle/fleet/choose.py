@@ -11,8 +11,7 @@ from ..confinement import Confinement
 from ..device import settle
 from ..errors import BadInput
 from ..worker import Judge
-from .aside import Aside, LocalAside
-from .hands import Hands, LocalHands, RayHands
+from .calls import Calls, ProcessCalls, StoppableCalls, ThreadCalls
 from .protocol import Engine
 
 ENGINES = ("local", "ray")
@@ -64,6 +63,8 @@ class Place:
     ) -> Iterator[Engine]:
         """Workers that judge; ``jobs``: at most so many. ``confinement`` and ``tries``: of the local engine only.
 
+        Where nobody says how many, no kernel runs in this process: one that divides by zero on the host would end it.
+
         ``kind``: of the devices of a cluster, those of this kind alone.
         """
         if self.ray is None:
@@ -71,7 +72,13 @@ class Place:
 
             count = jobs or default_jobs(self.device)
             with Pool(
-                jobs=count, device=self.device, timeout=timeout, judge=judge, confinement=confinement, tries=tries
+                jobs=count,
+                device=self.device,
+                timeout=timeout,
+                judge=judge,
+                confinement=confinement,
+                tries=tries,
+                apart=jobs is None,
             ) as pool:
                 yield pool
             return
@@ -90,14 +97,18 @@ class Place:
 
         return tuple(kinds(self.ray))
 
-    def aside(self) -> Aside:
+    def aside(self) -> Calls:
         """For looking into failures."""
         if self.ray is None:
-            return LocalAside()
-        from .cluster import RayAside
+            return ProcessCalls()
+        from .ray_calls import RayCalls
 
-        return RayAside(self.ray, self.device)
+        return RayCalls.aside(self.ray, self.device)
 
-    def hands(self, jobs: int | None = None) -> Hands:
+    def hands(self, jobs: int | None = None) -> StoppableCalls:
         """For calls that start processes of their own; ``jobs``: at most so many at once, here 1 if not said."""
-        return LocalHands(jobs or 1) if self.ray is None else RayHands(self.ray, self.device, jobs)
+        if self.ray is None:
+            return ThreadCalls(jobs or 1)
+        from .ray_calls import RayCalls
+
+        return RayCalls.hands(self.ray, self.device, jobs)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import socket
 import time
 from collections import deque
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,7 +28,7 @@ AHEAD = 2
 #: Workers that a job may cost.
 TRIES = 3
 #: Share of its GPU that a worker takes; the rest is for looking into failures.
-_GPU = 0.9
+GPU_SHARE = 0.9
 #: Seconds to wait for a connection to an address that is named.
 _CONNECT = 3.0
 
@@ -78,6 +77,16 @@ def device_of(ray: Any, wanted: str) -> str:
     if wanted == "cuda" and not gpus:
         raise Unsupported("--engine ray: device cuda, but no node of the cluster has a GPU; use --device cpu")
     return "cuda" if gpus and wanted != "cpu" else "cpu"
+
+
+def devices(ray: Any, device: str) -> int:
+    """How many GPUs, or CPUs, the cluster has."""
+    return int(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 0))
+
+
+def share(device: str, *, gpus: float, cpus: int) -> dict[str, float]:
+    """What one task takes of its node: a share of a GPU and no CPU, or CPUs."""
+    return {"num_gpus": gpus, "num_cpus": 0} if device == "cuda" else {"num_cpus": cpus}
 
 
 class Bench:
@@ -150,7 +159,7 @@ class RayEngine:
         """``workers``: at most so many; None: one for each GPU or CPU that the cluster has. ``kind``: of this one."""
         self._ray, self._judge, self._timeout, self._kind = ray, judge, timeout, kind
         self.device = device
-        has = kinds(ray)[kind] if kind else int(ray.cluster_resources().get("GPU" if device == "cuda" else "CPU", 0))
+        has = kinds(ray)[kind] if kind else devices(ray, device)
         if not has:
             raise Unsupported(f"--engine ray: the cluster has no {'GPU' if device == 'cuda' else 'CPU'} to work on")
         self.slots = min(has, workers or has)
@@ -195,7 +204,7 @@ class RayEngine:
         return max(1, min(MOST, int(BATCH / max(self._seconds, 1e-3))))
 
     def _start(self) -> _Worker:
-        needs: dict[str, Any] = {"num_gpus": _GPU, "num_cpus": 0} if self.device == "cuda" else {"num_cpus": 1}
+        needs: dict[str, Any] = share(self.device, gpus=GPU_SHARE, cpus=1)
         if self._kind:
             needs["resources"] = {ACCELERATOR + self._kind: 0.001}
         remote = self._ray.remote(Bench).options(max_restarts=0, **needs)
@@ -279,32 +288,6 @@ class RayEngine:
             self._alone.extend(at_work.jobs)
             return []
         return [(at_work.jobs[0], Lost(reason, time.monotonic() - at_work.since, final))]
-
-
-class RayAside:
-    """Looks into failures somewhere in the cluster, beside the workers."""
-
-    def __init__(self, ray: Any, device: str) -> None:
-        self._ray, self._device = ray, device
-        self._called: list[Any] = []
-
-    def call(self, function: Any, *arguments: Any) -> Future[Any]:
-        needs = {"num_gpus": 1 - _GPU, "num_cpus": 0} if self._device == "cuda" else {"num_cpus": 0}
-        remote = self._ray.remote(_called).options(max_retries=0, **needs)
-        reference = remote.remote(function, arguments, self._device, known.snapshot())
-        self._called.append(reference)
-        future: Future[Any] = reference.future()
-        return future
-
-    def close(self) -> None:
-        for reference in self._called:
-            self._ray.cancel(reference, force=True)
-        self._called.clear()
-
-
-def _called(function: Any, arguments: tuple[Any, ...], device: str, guests: known.Guests) -> Any:
-    begin(device, guests)
-    return function(*arguments)
 
 
 def _words(error: Exception) -> str:

@@ -30,6 +30,9 @@ class Graph(Protocol):
     def replay(self) -> None:
         """Run the captured operations on whatever the memory holds now."""
 
+    def launch(self) -> None:
+        """The same without waiting for the device."""
+
 
 class Maker(Protocol):
     """Captures functions; all its graphs share one pool."""
@@ -68,6 +71,8 @@ class _EmulatedGraph:
             if op.again is not None:
                 op.again()
 
+    launch = replay
+
 
 class EmulatedMaker:
     """On the CPU: host values, addresses and control flow frozen, a private pool, device reads refused.
@@ -104,6 +109,8 @@ class _EagerGraph:
         with Recording(self._what, self._buffers, strict=False, real=real) as recording:
             self.outputs = self._function()
         self.ops = recording.ops
+
+    launch = replay
 
 
 class EagerMaker:

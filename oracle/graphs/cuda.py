@@ -24,8 +24,11 @@ class _CudaGraph:
         self._graph, self.outputs, self.ops = graph, outputs, ops
 
     def replay(self) -> None:
-        self._graph.replay()
+        self.launch()
         torch.cuda.synchronize()
+
+    def launch(self) -> None:
+        self._graph.replay()
 
 
 class CudaMaker:

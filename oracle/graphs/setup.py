@@ -1,13 +1,8 @@
-"""The small models that sequences run on: every route within a few tokens.
-
-A prompt of up to 2 tokens counts as decode, one of up to 8 takes dense MHA, a longer one masked MHA, and with
-``sparse_mla_force_mqa`` all of them sparse MQA.
-"""
+"""The small models that sequences run on: the installation of ``layer.small``, in several formats and on kernels."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Literal
 
 import torch
@@ -15,14 +10,13 @@ from torch import Tensor
 
 from ...reference.arguments import compute_dtype
 from ...reference.layer import Operators
-from ...reference.routing import Deployment, Rules, TableRow, Threshold
+from ...reference.routing import Deployment, Rules
 from ...reference.topk_select import select_rows
 from ..errors import unknown
 from ..layer.rig import REFERENCE_OPERATORS, RigSizes
-from ..policies import load_rules
+from ..layer.small import DEPLOYMENT, small_rules
 
-BACKEND = "FLASHMLA_SPARSE"
-THRESHOLD, TOPK, BLOCK, LONGEST = 2, 8, 4, 64
+BLOCK, LONGEST = DEPLOYMENT.block_size, DEPLOYMENT.max_model_len
 #: Most tokens of one step.
 MOST = 48
 
@@ -64,31 +58,6 @@ def _topk_select(*, scores: Tensor, ks: Tensor, ke: Tensor, k: int) -> tuple[Ten
     return (select_rows(scores, ks[:, None].long(), ke[:, None].long(), k).int(),)
 
 
-@lru_cache
-def tiny_rules(version: str = "attnoracle") -> Rules:
-    """Rules of a version at the tiny dims; masked MHA wherever it can be."""
-    return replace(
-        load_rules(version),
-        thresholds={(BACKEND, 100): Threshold(by_heads={}, otherwise=THRESHOLD)},
-        tables={(12, 8, BACKEND, 1): TableRow(pure=((4096, 0),))},
-    )
-
-
-_DEPLOYMENT = Deployment(
-    backend=BACKEND,
-    device_family=100,
-    local_heads=2,
-    tensor_parallel=1,
-    kv_lora_rank=16,
-    qk_nope_head_dim=8,
-    qk_rope_head_dim=4,
-    v_head_dim=8,
-    index_topk=TOPK,
-    provider="attnoracle-triton",
-    max_num_seqs=4,
-    block_size=BLOCK,
-    max_model_len=LONGEST,
-)
 _SIZES = RigSizes(kinds=("full", "shared"), blocks=64, max_tokens=LONGEST)
 
 WHAT = {
@@ -103,7 +72,7 @@ def setup(name: str, device: str = "cpu", version: str = "attnoracle") -> Setup:
     """A model by name. Raises BadInput for an unknown one."""
     if name not in WHAT:
         raise unknown("subject", name, WHAT)
-    sizes, deployment = replace(_SIZES, device=device), _DEPLOYMENT
+    sizes, deployment = replace(_SIZES, device=device), replace(DEPLOYMENT, max_num_seqs=4)
     if name == "generic":
         deployment = replace(deployment, wrapper="generic")
     if name == "packed":
@@ -115,7 +84,7 @@ def setup(name: str, device: str = "cpu", version: str = "attnoracle") -> Setup:
     return Setup(
         name=name,
         what=WHAT[name],
-        rules=tiny_rules(version),
+        rules=small_rules(version),
         deployment=deployment,
         sizes=sizes,
         triton=name == "triton",

@@ -19,6 +19,7 @@ from ..environment import environment
 from ..errors import BadInput, unknown
 from ..facts import facts
 from .external import default_contract
+from .known import find
 from .probes import PROBES, case_of
 from .probing import GEOMETRY, contradictions, proposed
 
@@ -56,7 +57,7 @@ def here(device: str) -> dict[str, str]:
 
 def measure(name: str, device: str = "cpu", geometry: str = GEOMETRY) -> dict[str, Any]:
     """One implementation, probed as if nothing was known of it."""
-    declared = next(one.contract for one in IMPLEMENTATIONS if one.name == name)
+    declared = find(name).contract
     base = default_contract(name.partition("/")[0])
     found = proposed(name, base, device=device, geometry=geometry, trusted=True)
     return {

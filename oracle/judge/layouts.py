@@ -18,7 +18,7 @@ from ...reference.layouts import decode_ue8m0, encode_e4m3
 from . import exact
 from .exact import Outputs, Part, Reading
 from .findings import Judgement
-from .misreadings import named_pages, outside, planes_to_rows, rows_to_planes, scales_cut
+from .misreadings import named_pages, outside, planes_to_rows, rows_to_planes, scales_cut, scales_read
 
 Arguments = Mapping[str, Any]
 #: What is compared, and the mistakes to name: (inputs, outputs, contract) to both.
@@ -165,8 +165,7 @@ def _read(
 ) -> Task:
     cache, table = named_pages(a[name], a["block_table"])
     a = {**a, name: cache, "block_table": table}
-    if contract.scale_read == "ue8m0":
-        a[name] = scales_cut(a, name)
+    a[name] = scales_read(a, name, contract.scale_read)
     blocks, missing = len(cache), outside(table, len(cache))
 
     def answer(**changes: Any) -> Outputs:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -14,6 +14,11 @@ _EXPONENT = -0x800000  # FF800000: sign and exponent of an fp32
 
 def scales_cut(a: Mapping[str, Any], name: str) -> Tensor:
     """The cache ``name`` with every stored fp32 scale cut to its exponent, as a reader of ue8m0 sees it."""
+    return scales_read(a, name, "ue8m0")
+
+
+def scales_read(a: Mapping[str, Any], name: str, how: Literal["fp32", "ue8m0", "bf16"]) -> Tensor:
+    """The cache ``name`` with every stored fp32 scale as a reader of that kind sees it."""
     cache: Tensor = a[name]
     if name == "pages":
         first, stop = cache.shape[1] // (a["e"] + SCALE_BYTES) * a["e"], cache.shape[1]
@@ -21,9 +26,21 @@ def scales_cut(a: Mapping[str, Any], name: str) -> Tensor:
         first, stop = a["latent"], cache.shape[2] - 2 * a["rope"]
     else:
         return cache
-    cut = cache.clone()
-    cut[..., first:stop] = (cache[..., first:stop].contiguous().view(torch.int32) & _EXPONENT).view(torch.uint8)
-    return cut
+    return scales_as(how, cache, first, stop)
+
+
+def scales_as(how: Literal["fp32", "ue8m0", "bf16"], cache: Tensor, first: int, stop: int) -> Tensor:
+    """A cache uint8 [..., width] with the fp32 scales at bytes ``first`` to ``stop`` of each row as they are read: as
+    they are, cut to their exponent, or rounded to the nearest bf16."""
+    if how == "fp32":
+        return cache
+    seen, stored = cache.clone(), cache[..., first:stop].contiguous()
+    if how == "ue8m0":
+        read = stored.view(torch.int32) & _EXPONENT
+    else:
+        read = stored.view(torch.float32).bfloat16().float().contiguous()
+    seen[..., first:stop] = read.view(torch.uint8)
+    return seen
 
 
 def rows_to_planes(pages: Tensor, e: int) -> Tensor:

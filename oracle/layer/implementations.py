@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...optimized.catalogue import IMPLEMENTATIONS
 from ...optimized.contract import Contract
 from ...optimized.implementation import Facts, Implementation
 from ...reference.layer import Operators
 from ..errors import Unsupported, unknown
+from ..guests.known import find
 from ..judge.attention import SENTINEL
 
 #: Implementations of every operator of a layer, by name of the set; all of one layer run with one set. The first that
@@ -59,10 +59,9 @@ def chosen(name: str, facts: Facts) -> tuple[Implementation, ...]:
     """
     if name not in SETS:
         raise unknown("implementations", name, SETS)
-    known = {one.name: one for one in IMPLEMENTATIONS}
     found: dict[str, Implementation] = {}
     reasons: dict[str, str] = {}
-    for one in (known[each] for each in SETS[name]):
+    for one in map(find, SETS[name]):
         reason = one.supports({**facts, "operator": one.operator})
         if reason is None:
             found.setdefault(one.operator, one)

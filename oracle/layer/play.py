@@ -10,43 +10,18 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from ...reference.layer import MissingMetadata
-from ...reference.routing import Deployment, Rules, TableRow, Threshold
-from ..policies import load_rules
+from ...reference.routing import Rules
 from .faults import LayerFault
 from .rig import Rig, RigSizes
+from .small import DEPLOYMENT, small_rules
 
 SIZES = RigSizes(kinds=("full", "shared", "full"), blocks=96, max_tokens=160, index_heads=4)
-BACKEND = "FLASHMLA_SPARSE"
 #: Sequences that a fault has to survive, and steps of each.
 SEQUENCES, STEPS = 60, 8
 #: Tokens of a request at most, and requests that are open at once.
 LONGEST, OPEN = 48, 5
-DEPLOYMENT = Deployment(
-    backend=BACKEND,
-    device_family=100,
-    local_heads=2,
-    tensor_parallel=1,
-    kv_lora_rank=16,
-    qk_nope_head_dim=8,
-    qk_rope_head_dim=4,
-    v_head_dim=8,
-    index_topk=8,
-    provider="attnoracle-triton",
-    max_num_seqs=1,
-    block_size=4,
-    max_model_len=64,
-)
 #: One step: requests and their new tokens, the graph mode, whether the batch decodes.
 Move = tuple[list[tuple[int, int]], str, bool]
-
-
-def small_rules() -> Rules:
-    """A decode threshold of 2, and a table that takes masked MHA at these dims."""
-    return replace(
-        load_rules("attnoracle"),
-        thresholds={(BACKEND, 100): Threshold(by_heads={}, otherwise=2)},
-        tables={(12, 8, BACKEND, 1): TableRow(pure=((4096, 0),))},
-    )
 
 
 def rules_broken(fault: LayerFault, seed: int = 0) -> tuple[tuple[str, ...], str]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from ...optimized.catalogue import IMPLEMENTATIONS
 from ...optimized.implementation import Implementation
 from ..case import Case
 from ..check import check
-from ..errors import BadInput, unknown
+from ..errors import BadInput
 from ..faults import fault
 from ..faults.simulated import KERNELS, SIMULATED
+from ..guests.known import find
 from ..verdict import Verdict
 from .expected import Outcome
 from .operator_incident import KernelCase, KernelVariant, OperatorIncident
@@ -29,10 +29,7 @@ def _kernel(variant: KernelVariant, operator: str) -> Implementation:
     if variant.fault:
         return fault(variant.fault).implementation(operator)
     if variant.implementation:
-        known = {one.name: one for one in IMPLEMENTATIONS}
-        if variant.implementation not in known:
-            raise unknown("implementation", variant.implementation, known)
-        return known[variant.implementation]
+        return find(variant.implementation)
     kernel = KERNELS[operator]
     return Implementation(f"{operator}/simulated", SIMULATED, lambda facts: None, lambda: kernel)
 

@@ -28,6 +28,14 @@ def test_a_report_shrinks_and_failures_stay_whole(tmp_path: Path) -> None:
     assert main([str(file)]) == 0 and json.loads(file.read_text()) == document
 
 
+def test_relations_that_do_not_apply_are_left_out(tmp_path: Path) -> None:
+    file = tmp_path / "properties.json"
+    held, silent = {"name": "repeat", "status": "held"}, {"name": "key-order", "status": "not applicable"}
+    file.write_text(json.dumps({"command": ["attnoracle", "--json", "/a/b.json"], "properties": [held, silent]}))
+    assert main([str(file)]) == 0
+    assert json.loads(file.read_text()) == {"command": ["attnoracle", "--json", "b.json"], "properties": [held]}
+
+
 def test_no_file_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([]) == 2
     assert "condense FILE" in capsys.readouterr().err

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+import torch
 
 from attnoracle.benchmarks.bench import decode, whole
 from attnoracle.benchmarks.bench.stages import ORDER, Prefill, Shape
+from attnoracle.benchmarks.bench.timing import Timing
+from attnoracle.benchmarks.bench.whole_report import print_decode
 from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.cli.terminal import console
 from attnoracle.oracle.config import load
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.graphs.setup import setup
+from attnoracle.oracle.guests.known import find
+from attnoracle.oracle.policies import load_rules
 
 
 def test_whole_routes_of_a_short_prompt(tmp_path, capsys):
@@ -61,13 +69,72 @@ def test_a_decode_step_with_and_without_the_skip(tmp_path, capsys):
     assert main([*words, "--device", "cpu", "--json", str(target)]) == 0
     results = json.loads(target.read_text())["results"]
     assert [(one["requests"], one["steps"], one["with_skip"]["calls"]) for one in results] == [(1, 4, 4), (2, 4, 4)]
-    assert "2 requests" in capsys.readouterr().out
+    assert all(one["same_operations"] and one["operations"] > 50 and one["host_without"] > 0 for one in results)
+    said = capsys.readouterr().out
+    assert "2 requests, 4 steps each: both layers captured the same" in said
+    assert max(map(len, said.splitlines())) <= 80
+
+
+class Stuck(decode.Decoder):
+    """Its graph forgets to move on: every replay is the same step."""
+
+    def one_token(self):
+        return self.layers[0].forward(self.drawn, self.metadata)[0]
+
+
+def tiny_decoder(make=decode.Decoder, **change):
+    rules = replace(load_rules(decode.RULES), **change)
+    operators = setup("fused", "cpu").operators()
+    sizes = {"heads": 2, "requests": 2, "context": 60, "longest": 128}
+    return decode.decoder(rules, model=load("tiny"), device="cpu", operators=operators, make=make, **sizes)
+
+
+def test_a_replay_is_a_step_of_the_layer():
+    """Replayed over a page's end, the graph gives what the layer gives on metadata that the host builds anew."""
+    replayed, eager = tiny_decoder(), tiny_decoder()
+    for step in range(1, 7):
+        replayed.graph.launch()
+        told = replace(eager.built(60 + step - 1), mode="NONE", capturing=False)
+        wanted, _ = eager.layers[0].forward(eager.drawn, told)
+        assert replayed.behind(step) == []
+        torch.testing.assert_close(replayed.graph.outputs, wanted)
+    assert replayed.behind(5) == ["positions", "slots", "seq_lens"]
+
+
+def test_a_graph_that_stands_still_is_not_timed():
+    with pytest.raises(RuntimeError, match=r"not where the host is: .*positions"):
+        decode.timed([tiny_decoder(Stuck)], 4, "cpu")
+
+
+def test_graphs_that_differ_are_said(capsys):
+    """A layer whose graph skips would be faster and wrong; the comparison of operations sees it."""
+
+    class Skipping(decode.Decoder):
+        def one_token(self):
+            self.layers[0].index = lambda inputs, metadata, trace: None
+            return super().one_token()
+
+    assert decode.operations(tiny_decoder()) == decode.operations(tiny_decoder(indexer_skip=False))
+    assert decode.operations(tiny_decoder(Skipping)) != decode.operations(tiny_decoder())
+    one = Timing.of([2.0, 2.0, 2.0])
+    print_decode(console(), "tiny", 2, [decode.Decoding(1, 3, one, one, same_operations=False)], "a GPU")
+    assert "different operations" in capsys.readouterr().out
+
+
+def test_a_wrong_kernel_does_not_decode():
+    case = decode.case("topk_select", load("tiny"), 2, 1, 40)
+    right = find("topk_select/sort")
+
+    def first(scores, ks, ke, *, k):
+        return (right.load()(-scores, ks, ke, k=k)[0],)
+
+    decode.verify(case, right, "cpu")
+    with pytest.raises(BadInput, match="does not pass topk_select:tiny"):
+        decode.verify(case, replace(right, load=lambda: first), "cpu")
 
 
 def test_a_slower_layer_shows():
     """The ratio is of the two layers, in this order."""
-    from attnoracle.benchmarks.bench.timing import Timing
-
     found = decode.Decoding(1, 3, Timing.of([3.0, 3.0, 3.0]), Timing.of([2.0, 2.0, 2.0]))
     assert found.ratio == 1.5 and found.as_dict()["ratio"] == 1.5
 

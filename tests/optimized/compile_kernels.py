@@ -19,6 +19,7 @@ from triton.backends.nvidia import compiler as nvidia
 from triton.compiler import ASTSource
 from triton.experimental.gluon._runtime import GluonASTSource
 
+from attnoracle.optimized.hopper_kernels import attention as hopper_attention
 from attnoracle.optimized.hopper_kernels import indexer_scores as hopper_indexer
 from attnoracle.optimized.hopper_kernels import sparse_mqa as hopper_sparse
 from attnoracle.optimized.hopper_kernels import topk_select as hopper_topk
@@ -214,7 +215,7 @@ if __name__ == "__main__":
     launch.room = lambda device: launch.room_of((9, 0))
     interface = triton.runtime.jit.KernelInterface
     interface.__getitem__ = lambda kernel, grid: lambda *args, **options: compile_launch(kernel, *args, **options)
-    hopper_topk.processors = lambda device: 132
+    hopper_topk.processors = hopper_attention.processors = lambda device: 132
     torch.Tensor.data_ptr = lambda tensor: 0  # memory on a CPU is aligned as it falls
     for part in sys.argv[1:]:
         PART.append(part)

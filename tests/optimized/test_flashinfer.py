@@ -1,6 +1,7 @@
 """FlashInfer without a GPU and without FlashInfer: reasons, masks and selections, what a release must have."""
 
 import sys
+from importlib import import_module
 from types import ModuleType
 
 import pytest
@@ -127,3 +128,28 @@ def test_what_a_release_lacks_is_said(monkeypatch, without, words):
     found = missing()
     assert len(found) == len(words)
     assert all(word in line for word, line in zip(words, found, strict=True))
+
+
+@pytest.fixture
+def rows_only(monkeypatch):
+    """``top_k`` over rows that prefers the last columns among equals, as it may."""
+    package = ModuleType("flashinfer")
+
+    def top_k(values, k):
+        order = values.flip(1).sort(dim=1, descending=True, stable=True).indices[:, :k]
+        return values.gather(1, values.shape[1] - 1 - order), values.shape[1] - 1 - order
+
+    package.top_k = top_k
+    monkeypatch.setitem(sys.modules, "flashinfer", package)
+    monkeypatch.delitem(sys.modules, "attnoracle.optimized.flashinfer_kernels.select", raising=False)
+    yield import_module("attnoracle.optimized.flashinfer_kernels.select").top_k
+    sys.modules.pop("attnoracle.optimized.flashinfer_kernels.select", None)
+
+
+def test_scores_of_minus_infinity_inside_a_window_come_before_what_is_outside(rows_only):
+    low = float("-inf")
+    scores = torch.tensor([[9.0, low, 3.0, low, float("nan"), 9.0], [1.0, 2.0, low, low, low, low]])
+    ks, ke = torch.tensor([1, 0]).int(), torch.tensor([4, 2]).int()
+    (chosen,) = rows_only(scores, ks, ke, k=2)
+    assert chosen[0].tolist() in ([1, 2], [1, 0]), "3.0 first, then one of the two that are -inf"
+    assert chosen[1].tolist() == [0, 1]

@@ -18,14 +18,14 @@ from attnoracle.optimized.hopper_kernels.topk_select import shape_of, topk_selec
 from attnoracle.oracle.case import Case  # noqa: E402
 from attnoracle.oracle.config import load  # noqa: E402
 from attnoracle.oracle.facts import facts  # noqa: E402
+from attnoracle.oracle.guests.known import find  # noqa: E402
 
-BY_NAME = {one.name: one for one in IMPLEMENTATIONS}
 HOPPER = {"device": "cuda", "capability": (9, 0), "interpreted": False}
 
 
 def reason(name, case_id, **changes):
     case = Case.parse(case_id)
-    return BY_NAME[name].supports(facts(case, load(case.geometry), "cpu") | HOPPER | changes)
+    return find(name).supports(facts(case, load(case.geometry), "cpu") | HOPPER | changes)
 
 
 @pytest.mark.parametrize("one", IMPLEMENTATIONS, ids=lambda one: one.name)
@@ -94,8 +94,9 @@ def test_shapes_hold_their_rows():
 
 
 @pytest.mark.parametrize("lengths", [None, [5, 0, 7, 3, 6]])
-def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths):
-    n, group = 41, 2
+@pytest.mark.parametrize("group", [2, 3, 4, 8])
+def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths, group):
+    n = 41
     indices = torch.tensor(
         [
             [3, 40, 3, -1, 41, 7, 0],
@@ -108,7 +109,7 @@ def test_shared_keys_are_the_union_with_a_bit_for_each_query(lengths):
     )
     counts = None if lengths is None else torch.tensor(lengths, dtype=torch.int32)
     found = shared_keys(indices, n, counts, group)
-    for place in range(3):
+    for place in range(-(-5 // group)):
         selected: dict[int, int] = {}
         for member, query in enumerate(range(place * group, min(5, place * group + group))):
             row = indices[query, : None if lengths is None else lengths[query]].tolist()

@@ -6,17 +6,16 @@ import pytest
 import torch
 
 from attnoracle import reference
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.optimized.triton_runtime import availability
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
+from attnoracle.oracle.guests.known import find
 
 OPERATORS = ("quantize", "write_cache", "write_index", "gather", "gather_index", "convert_indices", "build_mask")
 BACKENDS = [
     pytest.param(name, marks=pytest.mark.skipif(name == "triton" and availability() is not None, reason="no Triton"))
     for name in ("torch", "triton")
 ]
-BY_NAME = {one.name: one for one in IMPLEMENTATIONS}
 INT32 = torch.int32
 
 
@@ -25,7 +24,7 @@ def operators(request):
     """The function of an operator, by name."""
     if request.param == "reference":
         return lambda name: getattr(reference, name)
-    return lambda name: BY_NAME[f"{name}/{request.param}"].load()
+    return lambda name: find(f"{name}/{request.param}").load()
 
 
 def ints(*values: int, dtype: torch.dtype = INT32) -> torch.Tensor:
@@ -113,8 +112,8 @@ def test_bytes_that_are_not_aligned_are_refused():
     pages = bytes_(1 + 3 * 80)[1:].view(3, 80)
     call = paging(pages=pages, e=16)
     with pytest.raises(ValueError, match="pages: expected scales aligned to 4 bytes, got an address = 1 mod 4"):
-        BY_NAME["gather_index/triton"].load()(**call)
-    (k, _), (expected, _) = BY_NAME["gather_index/torch"].load()(**call), reference.gather_index(**call)
+        find("gather_index/triton").load()(**call)
+    (k, _), (expected, _) = find("gather_index/torch").load()(**call), reference.gather_index(**call)
     assert torch.equal(k.view(torch.uint8), expected.view(torch.uint8)), "plain torch reads any bytes"
 
 
@@ -162,7 +161,7 @@ def test_nothing_to_do_is_done(operators):
 )
 def test_caches_past_element_2_to_the_31(backend, id_):
     case = Case.parse(id_)
-    verdict = check(case, BY_NAME[f"{case.operator}/{backend}"])
+    verdict = check(case, find(f"{case.operator}/{backend}"))
     assert verdict.status == "PASS", verdict.reason
 
 
@@ -173,7 +172,7 @@ def test_index_rows_past_element_2_to_the_31(backend, operator, far_rows, device
     if device.type == "cuda":
         pytest.skip("gigabytes of real memory; the CPU covers the offsets")
     indices = torch.tensor([[0, 5, -1, 9], [3, 3, 0, 1], [7, 2, 40, 0]], dtype=INT32)
-    function = BY_NAME[f"{operator}/{backend}"].load()
+    function = find(f"{operator}/{backend}").load()
     if operator == "build_mask":
         call = {"cu_q": ints(0, 1, 3), "starts": ints(0, 1), "lengths": ints(10, 5), "rows": 2, "words": 1}
         assert torch.equal(function(far_rows(indices), **call)[0], reference.build_mask(indices, **call)[0])

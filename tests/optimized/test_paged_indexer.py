@@ -7,7 +7,7 @@ import mmap
 import pytest
 import torch
 
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
+from attnoracle.oracle.guests.known import find
 from attnoracle.reference import paged_indexer_scores as reference
 
 U32 = 2.0**-24
@@ -16,7 +16,7 @@ PAGE = 64
 
 @pytest.fixture(params=["triton", "torch"])
 def function(request):
-    return next(x for x in IMPLEMENTATIONS if x.name == f"paged_indexer_scores/{request.param}").load()
+    return find(f"paged_indexer_scores/{request.param}").load()
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ import math
 import pytest
 import torch
 
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
 from attnoracle.oracle.config import load
+from attnoracle.oracle.guests.known import find
 from attnoracle.oracle.inputs import make
 
-BY_NAME = {one.name: one for one in IMPLEMENTATIONS}
 MLA = ("sparse_mqa/triton", "sparse_mqa/gather", "sparse_mqa/triton-pad64")
 PLAIN = ("sparse_mqa/triton", "sparse_mqa/gather", "sparse_mqa/gather-fp8")
 
@@ -38,7 +37,7 @@ def call(text: str) -> dict:
     ],
 )
 def test_ds_mla(name, text):
-    assert check(case(text), BY_NAME[name]).status == "PASS"
+    assert check(case(text), find(name)).status == "PASS"
 
 
 @pytest.mark.parametrize("name", PLAIN)
@@ -52,13 +51,13 @@ def test_ds_mla(name, text):
     ],
 )
 def test_plain_e4m3(name, text):
-    assert check(case(text), BY_NAME[name]).status == "PASS"
+    assert check(case(text), find(name)).status == "PASS"
 
 
 def test_power_of_two_scales_are_dequantised_exactly():
     """A code has four significant bits, so its product with a power of two is a bf16 number: both ways agree."""
     made = call("deepseek-v3.2:h16:q3:k90:top64:bf16:randn:contiguous:ds-mla+pow2-scales:s1")
-    (ours, lse), (exact, exact_lse) = (BY_NAME[f"sparse_mqa/{one}"].load()(**made) for one in ("triton", "gather"))
+    (ours, lse), (exact, exact_lse) = (find(f"sparse_mqa/{one}").load()(**made) for one in ("triton", "gather"))
     assert float((ours.float() - exact.float()).abs().max()) <= 2.0**-7 * float(exact.float().abs().max())
     assert torch.allclose(lse, exact_lse, rtol=0, atol=1e-5)
 
@@ -66,12 +65,12 @@ def test_power_of_two_scales_are_dequantised_exactly():
 def test_padded_heads_do_not_reach_the_others(monkeypatch):
     """Memory of the heads that are added holds NaN, then infinity, then zero: the answer stays, bit for bit."""
     made = call("deepseek-v3.2:h12:q3:k60:top24:bf16:randn:contiguous:ds-mla+sink:s1")
-    function, empty, answers = BY_NAME["sparse_mqa/triton-pad64"].load(), torch.empty, []
+    function, empty, answers = find("sparse_mqa/triton-pad64").load(), torch.empty, []
     for held in (math.nan, math.inf, 0.0):
         monkeypatch.setattr(torch, "empty", lambda *size, held=held, **more: empty(*size, **more).fill_(held))
         answers.append(function(**made))
     monkeypatch.undo()
-    plain = BY_NAME["sparse_mqa/triton"].load()(**made)
+    plain = find("sparse_mqa/triton").load()(**made)
     assert answers[0][0].shape == (3, 12, 512)
     for answer in answers[1:]:
         assert all(torch.equal(*pair) for pair in zip(answer, answers[0], strict=True))
@@ -99,7 +98,7 @@ def test_what_cannot_be_is_refused(name, change, message):
     made = call("deepseek-v3.2:h2:q3:k50:top8:bf16:randn:contiguous:ds-mla:s1")
     ((field, new),) = change.items()
     with pytest.raises(ValueError, match=message):
-        BY_NAME[name].load()(**made | {field: new(made.get(field))})
+        find(name).load()(**made | {field: new(made.get(field))})
 
 
 @pytest.mark.parametrize("scale", [0.0, -2.0, math.nan, math.inf])
@@ -108,12 +107,12 @@ def test_a_scale_that_is_none_is_refused(scale):
     for name in PLAIN:
         for field in ("q_scale", "k_scale"):
             with pytest.raises(ValueError, match=f"{field}: expected a finite scale above 0"):
-                BY_NAME[name].load()(**made | {field: scale})
+                find(name).load()(**made | {field: scale})
 
 
 def test_a_nan_code_in_use_is_seen():
     made = call("deepseek-v3.2:h2:q3:k50:top8:e4m3:randn:contiguous:-:s1")
     made["kv"].view(torch.uint8)[made["indices"][1, 2], 5] = 0x7F
     for name in PLAIN:
-        out, _ = BY_NAME[name].load()(**made)
+        out, _ = find(name).load()(**made)
         assert bool(out[1].isnan().all())

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from torch._dynamo.utils import counters
 
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.optimized.torch_kernels import IMPLEMENTATIONS
+from attnoracle.oracle.guests.known import find
 
-BY_NAME = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
 LENGTHS = {"ragged": ((5, 3, 1), (9, 3, 40)), "fewer keys": ((7, 4), (4, 4)), "no queries": ((0, 6), (8, 6))}
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
 SCALE = 0.2
@@ -87,9 +88,9 @@ def assert_declared(implementation: Implementation, inputs: dict[str, torch.Tens
 
 
 DENSE = [
-    name
-    for name in BY_NAME
-    if name.startswith("dense_mha/") and name.split("-")[-1] not in ("cuda", "efficient", "cudnn")
+    one.name
+    for one in IMPLEMENTATIONS
+    if one.operator == "dense_mha" and one.name.split("-")[-1] not in ("cuda", "efficient", "cudnn")
 ]
 
 
@@ -97,7 +98,7 @@ def runnable(name: str) -> Iterator[tuple[str, str, int, int]]:
     for dtype in DTYPES:
         for d, v in ((64, 64), (48, 32)):
             for lengths, (q_lens, k_lens) in LENGTHS.items():
-                if BY_NAME[name].supports(facts(name.split("/")[0], dtype, q_lens, k_lens, d, v)) is None:
+                if find(name).supports(facts(name.split("/")[0], dtype, q_lens, k_lens, d, v)) is None:
                     yield dtype, lengths, d, v
 
 
@@ -106,8 +107,8 @@ def runnable(name: str) -> Iterator[tuple[str, str, int, int]]:
 )
 def test_dense_attention_holds_its_contract(name: str, dtype: str, lengths: str, d: int, v: int) -> None:
     inputs = packed(DTYPES[dtype], *LENGTHS[lengths], d, v)
-    outputs = BY_NAME[name].prepare(**inputs, scale=SCALE)()
-    assert_declared(BY_NAME[name], inputs, outputs, exact(inputs), dtype)
+    outputs = find(name).prepare(**inputs, scale=SCALE)()
+    assert_declared(find(name), inputs, outputs, exact(inputs), dtype)
 
 
 @pytest.mark.parametrize("name", DENSE)
@@ -138,7 +139,7 @@ def masked_inputs(dtype: str, d: int, v: int) -> tuple[dict[str, torch.Tensor], 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_masked_attention_reads_the_packed_mask(dtype: str) -> None:
     inputs, seen = masked_inputs(dtype, 48, 32)
-    implementation = BY_NAME["masked_mha/sdpa-math"]
+    implementation = find("masked_mha/sdpa-math")
     outputs = implementation.prepare(**inputs, mask=words_of(seen, 23), scale=SCALE)()
     assert_declared(implementation, inputs, outputs, exact(inputs, seen), dtype)
 
@@ -146,13 +147,24 @@ def test_masked_attention_reads_the_packed_mask(dtype: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")  # torch's compiler warns about itself
 def test_flex_attention_reads_the_packed_mask() -> None:
-    implementation = BY_NAME["masked_mha/flex"]
+    implementation = find("masked_mha/flex")
     reason = implementation.supports(facts("masked_mha", "bf16", *LENGTHS["ragged"], 48, 32))
     if reason is not None:
         pytest.skip(reason)
     inputs, seen = masked_inputs("bf16", 48, 32)
-    outputs = implementation.prepare(**inputs, mask=words_of(seen, 23), scale=SCALE)()
-    assert_declared(implementation, inputs, outputs, exact(inputs, seen), "bf16")
+    words = words_of(seen, 23)
+    run = implementation.prepare(**inputs, mask=words, scale=SCALE)
+    assert_declared(implementation, inputs, run(), exact(inputs, seen), "bf16")
+
+    kernels = counters["stats"]["unique_graphs"]
+    inputs["q"].copy_(-inputs["q"])  # values are read by every run
+    assert_declared(implementation, inputs, run(), exact(inputs, seen), "bf16")
+    other = {index: ~rows for index, rows in seen.items()}
+    words.copy_(words_of(other, 23))  # the mask is planned: only a new plan sees the change
+    assert_declared(implementation, inputs, run(), exact(inputs, seen), "bf16")
+    run = implementation.prepare(**inputs, mask=words, scale=SCALE)
+    assert_declared(implementation, inputs, run(), exact(inputs, other), "bf16")
+    assert counters["stats"]["unique_graphs"] == kernels, "another mask of the same shape compiled another kernel"
 
 
 def test_flash_on_the_cpu_has_the_fast_exp_that_it_declares() -> None:
@@ -163,7 +175,7 @@ def test_flash_on_the_cpu_has_the_fast_exp_that_it_declares() -> None:
     coarse = torch.floor(x * 8) / 8
     q = torch.zeros(2048, 1, 64)
     q[:, 0, 0], q[:, 0, 1] = coarse, x - coarse
-    implementation = BY_NAME["dense_mha/sdpa-flash"]
+    implementation = find("dense_mha/sdpa-flash")
     inputs = {"q": q.half(), "k": keys.half(), "v": torch.zeros(2048, 1, 64).half()}
     run = implementation.prepare(**inputs, cu_q=prefix((2048,)), cu_k=prefix((2048,)), scale=1.0, causal=False)
     error = (run()[1][:, 0].double() - torch.log1p(2047 * torch.exp(-x.double()))).abs().max()
@@ -173,13 +185,13 @@ def test_flash_on_the_cpu_has_the_fast_exp_that_it_declares() -> None:
 def test_kernels_that_cannot_run_say_why() -> None:
     square = ((4,), (4,))
     assert "wide as queries" in str(
-        BY_NAME["dense_mha/sdpa-flash"].supports(facts("dense_mha", "bf16", *square, 192, 128))
+        find("dense_mha/sdpa-flash").supports(facts("dense_mha", "bf16", *square, 192, 128))
     )
     no_keys = facts("dense_mha", "bf16", (4,), (0,), 64, 64)
-    assert "ends the process" in str(BY_NAME["dense_mha/sdpa-flash"].supports(no_keys))
+    assert "ends the process" in str(find("dense_mha/sdpa-flash").supports(no_keys))
     for name in ("sdpa-efficient", "sdpa-cudnn", "sdpa-flash-cuda"):
         assert "needs a CUDA device" in str(
-            BY_NAME[f"dense_mha/{name}"].supports(facts("dense_mha", "bf16", *square, 64, 64))
+            find(f"dense_mha/{name}").supports(facts("dense_mha", "bf16", *square, 64, 64))
         )
 
 

@@ -3,11 +3,10 @@
 import pytest
 import torch
 
-from attnoracle.optimized.torch_kernels import IMPLEMENTATIONS
 from attnoracle.optimized.torch_kernels import gather as gather_module
 from attnoracle.optimized.torch_kernels import indexer as indexer_module
+from attnoracle.oracle.guests.known import find
 
-BY_NAME = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
 UNIT = {torch.bfloat16: 2.0**-8, torch.float32: 2.0**-18}
 
 
@@ -50,7 +49,7 @@ def test_gather(dtype: torch.dtype, options: tuple[str, ...], chunk: int, monkey
         extra["lengths"] = torch.tensor([12, 0, 3, 12, 1, 5, 12, 7, 2], dtype=torch.int32)
     if "sink" in options:
         extra["sink"] = torch.tensor([0.5, -torch.inf, 40.0])
-    out, lse = BY_NAME["sparse_mqa/gather"].prepare(**inputs, **extra, scale=0.3, value_dim=32)()
+    out, lse = find("sparse_mqa/gather").prepare(**inputs, **extra, scale=0.3, value_dim=32)()
     expected, expected_lse = exact_sparse(**inputs, **extra)
     assert out.dtype == dtype
     assert lse.dtype == torch.float32
@@ -62,7 +61,7 @@ def test_gather(dtype: torch.dtype, options: tuple[str, ...], chunk: int, monkey
 
 def test_gather_from_an_empty_cache() -> None:
     inputs = sparse_inputs(torch.bfloat16, rows=0)
-    out, lse = BY_NAME["sparse_mqa/gather"].prepare(**inputs, scale=0.3, value_dim=32)()
+    out, lse = find("sparse_mqa/gather").prepare(**inputs, scale=0.3, value_dim=32)()
     assert (out == 0).all()
     assert lse.isneginf().all()
 
@@ -78,7 +77,7 @@ def test_indexer_scores(dtype: torch.dtype, chunk: int, monkeypatch: pytest.Monk
     k_scale, weights = torch.rand(20, generator=generator), torch.randn(6, 4, generator=generator)
     ks = torch.tensor([0, 3, 5, 5, 0, 18], dtype=torch.int32)
     ke = torch.tensor([19, 4, 5, 12, 1, 19], dtype=torch.int32)
-    (scores,) = BY_NAME["indexer_scores/torch"].prepare(q=q, k=k, k_scale=k_scale, weights=weights, ks=ks, ke=ke)()
+    (scores,) = find("indexer_scores/torch").prepare(q=q, k=k, k_scale=k_scale, weights=weights, ks=ks, ke=ke)()
     products = torch.einsum("sie,te->sit", q.double(), k.double().nan_to_num())
     expected = k_scale.double() * torch.einsum("sit,si->st", products.relu(), weights.double())
     magnitude = k_scale.double() * torch.einsum("sit,si->st", products.abs(), weights.double().abs())
@@ -104,7 +103,7 @@ def test_selection_takes_the_best_and_nothing_outside(name: str) -> None:
     column = torch.arange(40)
     scores[(column < ks[:, None]) | (column >= ke[:, None])] = float("nan")
     before = scores.clone()
-    (chosen,) = BY_NAME[name].prepare(scores=scores, ks=ks, ke=ke, k=8)()
+    (chosen,) = find(name).prepare(scores=scores, ks=ks, ke=ke, k=8)()
     assert chosen.dtype == torch.int32
     assert torch.equal(scores.nan_to_num(), before.nan_to_num())
     for row in range(7):
@@ -121,14 +120,14 @@ def test_selection_takes_the_best_and_nothing_outside(name: str) -> None:
 def test_the_sort_takes_the_lowest_index_of_equal_scores() -> None:
     scores = torch.tensor([[1.0, 0.0, -0.0, 0.0, -0.0, 2.0, -1.0, 0.0]])
     bounds = {"ks": torch.tensor([1], dtype=torch.int32), "ke": torch.tensor([8], dtype=torch.int32)}
-    (chosen,) = BY_NAME["topk_select/sort"].prepare(scores=scores, **bounds, k=3)()
+    (chosen,) = find("topk_select/sort").prepare(scores=scores, **bounds, k=3)()
     assert chosen.tolist() == [[4, 0, 1]]
 
 
 @pytest.mark.parametrize("name", SELECTORS)
 def test_selecting_more_than_there_are_columns(name: str) -> None:
     bounds = {"ks": torch.tensor([1], dtype=torch.int32), "ke": torch.tensor([4], dtype=torch.int32)}
-    (chosen,) = BY_NAME[name].prepare(scores=torch.randn(1, 4), **bounds, k=6)()
+    (chosen,) = find(name).prepare(scores=torch.randn(1, 4), **bounds, k=6)()
     assert chosen.tolist() == [[0, 1, 2, -1, -1, -1]]
 
 
@@ -145,7 +144,7 @@ def test_merge(dtype: torch.dtype) -> None:
         share * out_a.double() + torch.exp(lse_b.double() - expected_lse).nan_to_num()[..., None] * out_b.double()
     )
     out_a[0], out_b[1], out_a[2], out_b[2] = (float("nan"),) * 4  # an empty side may hold anything
-    out, lse = BY_NAME["merge_lse/torch"].prepare(out_a=out_a, lse_a=lse_a, out_b=out_b, lse_b=lse_b)()
+    out, lse = find("merge_lse/torch").prepare(out_a=out_a, lse_a=lse_a, out_b=out_b, lse_b=lse_b)()
     assert out.dtype == dtype
     assert (out[2] == 0).all()
     assert lse[2].isneginf().all()

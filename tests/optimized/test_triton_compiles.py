@@ -25,7 +25,7 @@ TYPELESS = {
     "_paged_indexer_scores_kernel",
 }  # fmt: skip
 HOPPER = {
-    "_attention_kernel", "_visible_tiles_kernel", "_sparse_mqa_kernel", "_mark_kernel", "_list_kernel",
+    "attention_kernel", "_visible_tiles_kernel", "_sparse_mqa_kernel", "_mark_kernel", "_list_kernel",
     "_indexer_scores_kernel", "_topk_select_kernel",
 }  # fmt: skip
 

@@ -276,6 +276,12 @@ def test_repro_of_one_implementation_as_the_block_prints_it(attnoracle, outcomes
     assert [record["implementation"] for record in json.loads(out)["verdicts"]] == ["sparse_mqa/gather"]
 
 
+@pytest.mark.parametrize(("ran", "where"), [("cpu", "cpu"), ("NVIDIA H200", "cuda"), ("cuda", "cuda")])
+def test_a_repro_line_names_the_device_as_the_option_takes_it(ran, where):
+    verdict = Verdict(case=CASES[1], implementation="sparse_mqa/gather", status="FAIL", device=ran)
+    assert verdict.repro.endswith(f"--implementation sparse_mqa/gather --device {where}")
+
+
 def test_repro_refuses_other_operators_and_unknown_cases(attnoracle):
     code, _, err = attnoracle("repro", CASES[0].id, "-i", "sparse_mqa/*", "--device", "cpu")
     assert code == 2 and "nothing to judge" in err

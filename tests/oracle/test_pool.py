@@ -9,6 +9,7 @@ import pytest
 
 from attnoracle.oracle.environment import cpu_count
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.fleet.choose import Place
 from attnoracle.oracle.pool import Pool, cost, default_jobs, run
 from attnoracle.oracle.worker import _ending, portable
 
@@ -36,9 +37,15 @@ def judge(case, implementation, device):
         raise BadInput("no such kind")
     if backend == "print":
         print("noise on stdout", flush=True)
+    status = "PASS"
+    if backend == "poison":
+        from attnoracle.oracle import calling
+        calling.usable = lambda device: False
+    if backend in ("poison", "raise"):
+        status = "ERROR"
     import torch
     measures = {"pid": os.getpid(), "threads": torch.get_num_threads(), "at": time.monotonic()}
-    return Verdict(case=case, implementation=implementation, status="PASS", device=device, measures=measures)
+    return Verdict(case=case, implementation=implementation, status=status, device=device, measures=measures)
 """
 
 
@@ -91,6 +98,33 @@ def test_a_worker_that_dies_costs_its_own_job_only(go, make_case):
     assert verdicts[1].reason == "worker died: signal 11 (SIGSEGV)"
     assert verdicts[1].device == "cpu"
     assert {v.measures["threads"] for v in verdicts if v.status == "PASS"} == {max(1, cpu_count() // 2)}
+
+
+def test_a_worker_that_has_lost_its_device_gives_its_verdict_and_no_other(go, make_case):
+    backends = ["raise", "poison", "x", "x"]
+    verdicts = go([(make_case(seed=i), f"sparse_mqa/{name}") for i, name in enumerate(backends)], jobs=1, timeout=60)
+    assert [v.status for v in verdicts] == ["ERROR", "ERROR", "PASS", "PASS"]
+    first, poisoned, *fresh = (v.measures["pid"] for v in verdicts)
+    assert first == poisoned, "an exception costs no process"
+    assert {poisoned} != set(fresh) and len(set(fresh)) == 1
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_one_job_at_a_time_may_have_a_process_of_its_own(judge, make_case, apart):
+    with Pool(jobs=1, device="cpu", judge=judge, apart=apart) as pool:
+        backends = ["crash", "x"] if apart else ["x"]
+        pairs = [(make_case(seed=i), f"sparse_mqa/{name}") for i, name in enumerate(backends)]
+        verdicts = pool.run(pairs, on_result=lambda i, v: None)
+    assert [v.status for v in verdicts] == (["ERROR", "PASS"] if apart else ["PASS"])
+    assert (verdicts[-1].measures["pid"] == os.getpid()) is not apart
+
+
+@pytest.mark.parametrize(("jobs", "here"), [(None, False), (1, True)])
+def test_no_kernel_runs_in_the_command_itself_unless_asked(judge, make_case, monkeypatch, jobs, here):
+    monkeypatch.setattr("attnoracle.oracle.pool.default_jobs", lambda device: 1)  # as on CUDA
+    with Place.of("local", None, "cpu").engine(judge, jobs=jobs) as pool:
+        (verdict,) = pool.run([(make_case(), "sparse_mqa/x")], on_result=lambda i, v: None)
+    assert (verdict.measures["pid"] == os.getpid()) is here
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.guests.known import find
 from attnoracle.oracle.inputs import KINDS, OPTIONS
 from attnoracle.oracle.strategies import PROFILES, cases, use_profile
 from attnoracle.oracle.suites import fixture_cases
@@ -130,7 +131,7 @@ def test_a_failing_draw_prints_the_case_and_the_command():
     def broken(q, v, **rest):
         return q.new_zeros(*q.shape[:2], v.shape[2]), q[..., 0].float()
 
-    right = next(one for one in IMPLEMENTATIONS if one.name == "dense_mha/eager")
+    right = find("dense_mha/eager")
     wrong = Implementation("dense_mha/broken", right.contract, right.supports, lambda: broken)
     with pytest.raises(AssertionError, match=r"run it again: attnoracle repro 'dense_mha:tiny:h\d+:q.*' --implement"):
         _draw("dense_mha", 5, [wrong], shrink=False, geometry="tiny", largest=33)

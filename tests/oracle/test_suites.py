@@ -6,7 +6,7 @@ import pytest
 
 from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.oracle.case import Case
-from attnoracle.oracle.cli.check import TOO_SLOW
+from attnoracle.oracle.cli.check_options import TOO_SLOW
 from attnoracle.oracle.config import load
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.facts import facts

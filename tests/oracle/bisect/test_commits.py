@@ -13,7 +13,7 @@ from attnoracle.oracle.bisect.journal import Journal
 from attnoracle.oracle.bisect.look import Settings
 from attnoracle.oracle.bisect.probe import Probe
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.fleet.hands import LocalHands
+from attnoracle.oracle.fleet.calls import ThreadCalls
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -41,7 +41,7 @@ def _bisect(repository, ids, tmp_path, *, run, build="", good=0, bad=-1, jobs=No
     )
     try:
         journal = Journal(tmp_path / f"journal-{jobs}" if jobs else tmp_path / "journal", {})
-        hands = LocalHands(jobs) if jobs else None
+        hands = ThreadCalls(jobs) if jobs else None
         return bisect(axis, axis.good, axis.bad, journal, Settings(**settings), hands=hands)
     finally:
         axis.close()

@@ -23,7 +23,7 @@ from attnoracle.oracle.bisect.noisy import Tally, posterior
 from attnoracle.oracle.bisect.probe import run
 from attnoracle.oracle.bisect.search import Certain
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.fleet.hands import LocalHands
+from attnoracle.oracle.fleet.calls import ThreadCalls
 
 
 class Away(Exception):
@@ -181,7 +181,7 @@ def test_what_a_look_raises_ends_the_search(line, monkeypatch):
 
 
 def test_a_call_that_nobody_waits_for_ends_with_what_it_started(tmp_path):
-    hands = LocalHands(2)
+    hands = ThreadCalls(2)
     arguments = {"cwd": tmp_path, "env": os.environ, "timeout": 60.0, "log": ""}
     calls = [hands.call(lambda: run("sleep 50 & sleep 60; touch late", **arguments)) for _ in range(3)]
     started = time.monotonic()

@@ -1,33 +1,19 @@
 """The first stage of a layer that is wrong: in its operators, between them, and in the route."""
 
-from dataclasses import replace
-
 import pytest
 
 from attnoracle.oracle.diagnose.layer_stages import localise
 from attnoracle.oracle.faults import fault
 from attnoracle.oracle.layer import variants
 from attnoracle.oracle.layer.rig import REFERENCE_OPERATORS, RigSizes
-from attnoracle.oracle.policies import load_rules
+from attnoracle.oracle.layer.small import DEPLOYMENT, small_rules
 from attnoracle.reference.layer import SparseMLALayer
-from attnoracle.reference.routing import Deployment, TableRow, Threshold
 
-BACKEND = "FLASHMLA_SPARSE"
-RULES = replace(
-    load_rules("attnoracle"),
-    thresholds={(BACKEND, 100): Threshold(by_heads={}, otherwise=2)},
-    tables={(12, 8, BACKEND, 1): TableRow(pure=((4096, 0),))},
-)
-DEPLOYMENT = Deployment(
-    backend=BACKEND, device_family=100, local_heads=2, tensor_parallel=1, kv_lora_rank=16, qk_nope_head_dim=8,
-    qk_rope_head_dim=4, v_head_dim=8, index_topk=8, provider="attnoracle-triton", max_num_seqs=1, block_size=4,
-    max_model_len=64,
-)  # fmt: skip
 STEPS = [[(0, 5)], [(0, 1), (1, 12)], [(1, 1), (0, 9)], [(0, 1), (1, 1)]]
 
 
 def _localised(**changes):
-    return localise(RULES, DEPLOYMENT, RigSizes(), STEPS, **changes)
+    return localise(small_rules(), DEPLOYMENT, RigSizes(), STEPS, **changes)
 
 
 def test_a_right_layer_has_no_breach():

@@ -2,20 +2,19 @@
 
 import pytest
 
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.optimized.triton_runtime import availability
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.faults import FAULTS
 from attnoracle.oracle.faults.edits import Edit, edited, edited_source, source_of
+from attnoracle.oracle.guests.known import find
 
 IN_TRITON = [fault for fault in FAULTS if fault.planted_in == "triton"]
-BY_NAME = {implementation.name: implementation for implementation in IMPLEMENTATIONS}
 
 
 @pytest.mark.skipif(availability() is not None, reason=f"Triton kernels do not run here: {availability()}")
 @pytest.mark.parametrize("fault", IN_TRITON, ids=[fault.name for fault in IN_TRITON])
 def test_an_edit_applies_and_shows_beside_the_shipped_kernel(fault, acts):
-    right = BY_NAME[f"{fault.operator}/triton"]
+    right = find(f"{fault.operator}/triton")
 
     implementation = fault.implementation()
 

@@ -19,9 +19,9 @@ from attnoracle.oracle.bisect.probe import run as run_command
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.again import judge
 from attnoracle.oracle.fleet.choose import Place
-from attnoracle.oracle.fleet.cluster import RayAside, RayEngine, connect
+from attnoracle.oracle.fleet.cluster import RayEngine, connect
 from attnoracle.oracle.fleet.feed import drive
-from attnoracle.oracle.fleet.hands import RayHands
+from attnoracle.oracle.fleet.ray_calls import RayCalls
 from attnoracle.oracle.pool import Pool
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; pip install 'attnoracle[ray]'")
@@ -84,7 +84,7 @@ def test_the_verdicts_are_those_of_the_local_engine_and_what_it_costs(connected,
 
 
 def test_looking_into_a_failure_runs_in_the_cluster(connected):
-    aside = RayAside(connected, "cpu")
+    aside = RayCalls.aside(connected, "cpu")
     assert aside.call(os.getpid).result(timeout=120) != os.getpid()
     aside.close()
 
@@ -115,7 +115,7 @@ def test_a_bisection_finds_the_same_commit_in_the_cluster_and_a_lost_worker_cost
     lost = tmp_path / "lost"
     look = f"read answer n < answer; test $n = 6 && mkdir {lost} 2>/dev/null && kill -9 $PPID; exit $answer"
     found = {}
-    for hands in (None, RayHands(connected, "cpu")):
+    for hands in (None, RayCalls.hands(connected, "cpu")):
         lost.mkdir(exist_ok=True) if hands is None else lost.rmdir()
         probe = Probe(command=look, timeout=60)
         axis = Commits(tmp_path / "repo", "main~11", "main", probe, workdir=tmp_path / "tree", build="echo built")
@@ -135,7 +135,7 @@ def test_a_bisection_finds_the_same_commit_in_the_cluster_and_a_lost_worker_cost
 
 
 def test_a_look_that_nobody_waits_for_ends_with_what_it_started(connected, tmp_path):
-    hands = RayHands(connected, "cpu")
+    hands = RayCalls.hands(connected, "cpu")
     begun = tmp_path / "begun"
     options = {"cwd": tmp_path, "env": dict(os.environ), "timeout": 100.0, "log": ""}
 

@@ -16,6 +16,7 @@ from attnoracle.oracle.graphs.backend import EagerMaker, EmulatedMaker, maker
 from attnoracle.oracle.graphs.checks import difference
 from attnoracle.oracle.graphs.pool import Pool
 from attnoracle.oracle.graphs.violation import CaptureFailed
+from attnoracle.oracle.guests.known import find
 
 DEVICE = torch.device("cpu")
 
@@ -172,9 +173,7 @@ def test_a_triton_launch_is_recorded_whole() -> None:
     reason = availability()
     if reason is not None:
         pytest.skip(reason)
-    from attnoracle.optimized.triton_kernels import IMPLEMENTATIONS
-
-    merge = next(one for one in IMPLEMENTATIONS if one.name == "merge_lse/triton").load()
+    merge = find("merge_lse/triton").load()
     sides = [torch.randn(4, 2, 16), torch.randn(4, 2), torch.randn(4, 2, 16), torch.randn(4, 2)]
     names = dict(zip(("out_a", "lse_a", "out_b", "lse_b"), sides, strict=True))
     graph = EmulatedMaker().capture("merge", lambda: merge(**names), names)

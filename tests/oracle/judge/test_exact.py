@@ -13,6 +13,7 @@ from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
 from attnoracle.oracle.config import load
 from attnoracle.oracle.faults import fault
+from attnoracle.oracle.guests.known import find
 from attnoracle.oracle.inputs import make
 from attnoracle.oracle.judge import exact, layouts
 from attnoracle.reference.layouts import encode_e4m3
@@ -132,9 +133,7 @@ def test_a_scale_off_by_a_power_of_two_is_named():
 def test_an_input_that_tells_nothing_is_weak():
     """Every page is missing: rows of zeros are right, and so is a kernel that reads nothing."""
     case = Case.parse("gather_index:deepseek-v3.2:h1:q1,1:k40,70:bf16:codes:strided:chunk+holes:s0")
-    from attnoracle.optimized.catalogue import IMPLEMENTATIONS
-
-    right = next(one for one in IMPLEMENTATIONS if one.name == "gather_index/torch")
+    right = find("gather_index/torch")
     verdict = check(case, right)
     assert verdict.status == "WEAK" and "all were zero" in verdict.reason
 

@@ -7,18 +7,17 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.optimized.contract import UNIT_ROUNDOFF, Contract
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
+from attnoracle.oracle.guests.known import find
 from attnoracle.oracle.judge.formats import rounded
 from attnoracle.reference import sparse_mqa
 from attnoracle.reference.layouts import decode_mla_rows
 
 MLA = Case.parse("sparse_mqa:deepseek-v3.2:h16:q6:k200:top96:bf16:randn:contiguous:ds-mla:s1")
 PLAIN = Case.parse("sparse_mqa:deepseek-v3.2:h16:q6:k200:top96:e4m3:randn:contiguous:-:s1")
-BY_NAME = {one.name: one for one in IMPLEMENTATIONS}
 
 
 def rounding(dtype: torch.dtype, *, cut: bool = False, scores: float = 1.0, size: float = 1.0):
@@ -69,13 +68,13 @@ def test_formats_without_a_dtype_are_rounded_to_nearest_even(fmt):
 
 
 def test_probabilities_in_e4m3_have_to_be_declared():
-    kernel = BY_NAME["sparse_mqa/gather-fp8"]
+    kernel = find("sparse_mqa/gather-fp8")
     assert check(PLAIN, kernel).status == "PASS"
     assert check(PLAIN, replace(kernel, contract=Contract())).status == "FAIL"
 
 
 def test_a_declared_format_of_dequantised_values_widens_nothing_on_a_plain_cache():
-    kernel = BY_NAME["sparse_mqa/gather"]
+    kernel = find("sparse_mqa/gather")
     told = replace(kernel, contract=replace(kernel.contract, dequantised="bf16"))
     assert check(PLAIN, told).measures == check(PLAIN, kernel).measures
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 import torch
 
-from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.optimized.torch_kernels.merge import merge_lse
 from attnoracle.oracle.config import load
+from attnoracle.oracle.guests.known import find
 from attnoracle.oracle.properties import siblings
 from attnoracle.oracle.properties.call import Call
 from attnoracle.oracle.properties.cases import property_cases
@@ -103,7 +103,7 @@ def test_triton_s_interpreter_is_not_called_from_two_threads(outcome):
 
 def test_what_nobody_promises_may_differ_between_callers():
     """DeepGEMM's scores outside the windows are what the memory held."""
-    right = next(one for one in IMPLEMENTATIONS if one.name == "indexer_scores/torch")
+    right = find("indexer_scores/torch")
 
     def unclean(q, k, k_scale, weights, ks, ke):
         (scores,) = right.load()(q, k, k_scale, weights, ks, ke)
@@ -121,7 +121,7 @@ def test_what_nobody_promises_may_differ_between_callers():
 def test_a_dense_kernel_is_asked_for_the_dims_that_it_would_get(name, monkeypatch):
     """Latent rows as keys are wider than a model's heads: a kernel for those alone is left out."""
     asked = []
-    right = next(one for one in IMPLEMENTATIONS if one.name == "sparse_mqa/gather")
+    right = find("sparse_mqa/gather")
 
     def supports(facts):
         asked.append((facts["d"], facts["v"]))

@@ -1,4 +1,4 @@
-"""Work beside the judgements, in a process that may die: looking into a failure runs the kernel that failed."""
+"""Calls beside the judgements: looking into a failure, which may end its process, and the looks of a bisection."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ import signal
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
 from typing import Any, Protocol
 
 from ..guests import known
 from ..threads import limit_threads
+from .children import Children
 
 #: Seconds between two looks whether the process that started this one lives.
 _LOOK = 2.0
 
 
-class Aside(Protocol):
+class Calls(Protocol):
     """Calls functions that can be imported by name; what they raise is the future's exception."""
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]: ...
@@ -28,8 +29,52 @@ class Aside(Protocol):
         """End what is still at work."""
 
 
-class LocalAside:
-    """One process, started with the first call and again after one that ended it."""
+class StoppableCalls(Calls, Protocol):
+    """Several at once, each of which does its work in processes that it starts and that end with it."""
+
+    slots: int
+    """Calls that run at once; more of them wait."""
+    away: bool
+    """Whether calls run in other processes, perhaps on other machines: arguments are copied, files stay there."""
+
+    def stop(self, future: Future[Any]) -> None:
+        """Nobody waits for this call any more: end it with what it started."""
+
+    def lost(self, error: BaseException) -> bool:
+        """Whether a call ended for a reason that is not its own: its worker or node is gone."""
+
+
+class ThreadCalls:
+    """Stoppable calls in threads of this process: the work is in the processes that they start."""
+
+    away = False
+
+    def __init__(self, slots: int) -> None:
+        self.slots = slots
+        self._threads = ThreadPoolExecutor(slots, thread_name_prefix="look")
+        self._children: dict[Future[Any], Children] = {}
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        children = Children()
+        future: Future[Any] = self._threads.submit(children.run, function, *arguments)
+        self._children[future] = children
+        return future
+
+    def stop(self, future: Future[Any]) -> None:
+        future.cancel()
+        self._children[future].end()
+
+    def lost(self, error: BaseException) -> bool:
+        return False
+
+    def close(self) -> None:
+        for future in self._children:
+            self.stop(future)
+        self._threads.shutdown(wait=True, cancel_futures=True)
+
+
+class ProcessCalls:
+    """Calls in one process, started with the first and again after one that ended it."""
 
     def __init__(self) -> None:
         self._executor: ProcessPoolExecutor | None = None

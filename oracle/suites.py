@@ -2,7 +2,8 @@
 
 ``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: two minutes on
                 two cores, in Triton's interpreter
-``full``        every kind and option of every operator, tile edges, several head counts and dtypes, all geometries
+``full``        every kind and option of every operator, tile edges, several head counts and dtypes, all geometries,
+                and the reach of ``suite_reach``: many requests, rows, heads, keys, slots, and all of a cache
 ``production``  the shapes that engines run, for a GPU: thousands of queries, all heads, top-2048, 65,536 keys
 
 A case's seed is the suite's seed plus its place in the table, so that no two draw the same values.
@@ -21,6 +22,7 @@ from .geometry import Geometry
 from .inputs import kinds_of
 from .suite_layouts import PRODUCTION, QUICK
 from .suite_layouts import full as full_layouts
+from .suite_reach import OWN_KINDS, reach_cases
 from .suite_row import Row
 from .suite_row import ragged as _ragged
 
@@ -243,25 +245,31 @@ def _full(seed: int) -> Iterator[Case]:
     for geometry in ("deepseek-v3.2", "glm-5.3-flash"):
         for operator, rows in full_layouts(indexer=geometry == "deepseek-v3.2").items():
             yield from _cases(geometry, operator, rows, 1, seed + 2000)
+    yield from reach_cases(seed + 3000)
+
+
+def _kinds(operator: str) -> tuple[str, ...]:
+    """The kinds that are tried at every edge; the others have rows in ``suite_reach``."""
+    return tuple(kind for kind in kinds_of(operator) if kind not in OWN_KINDS.get(operator, ()))
 
 
 def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
     """Every kind of every operator at tile edges, several head counts and dtypes."""
     edges = _ragged((127, 127), (1, 255), (0, 3), (64, 321), (128, 129), (1, 1))
     rows: dict[str, tuple[Row, ...]] = {
-        "dense_mha": tuple(Row(*edges, kind, heads=4) for kind in kinds_of("dense_mha")),
-        "masked_mha": tuple(Row(*edges, kind, topk=100, heads=4) for kind in kinds_of("masked_mha")),
+        "dense_mha": tuple(Row(*edges, kind, heads=4) for kind in _kinds("dense_mha")),
+        "masked_mha": tuple(Row(*edges, kind, topk=100, heads=4) for kind in _kinds("masked_mha")),
         "sparse_mqa": tuple(
             Row(*_ragged((9, 700), (1, 513), (4, 129)), kind, (), topk, heads)
-            for kind in kinds_of("sparse_mqa")
+            for kind in _kinds("sparse_mqa")
             for topk, heads in ((128, 64), (257, 8), (512, 128))
             # Keys are the values' own rows: those of kind ``offset`` are so alike that many of them, or those without
             # rotated dims, average to one answer for every head.
             if kind != "offset" or (topk == 128 and geometry != "glm-5.3-flash")
         ),
-        "merge_lse": tuple(Row(*_ragged((129, 129)), kind, heads=16) for kind in kinds_of("merge_lse")),
+        "merge_lse": tuple(Row(*_ragged((129, 129)), kind, heads=16) for kind in _kinds("merge_lse")),
     }
-    for number, kind in enumerate(kinds_of("sparse_mqa")):
+    for number, kind in enumerate(_kinds("sparse_mqa")):
         if kind in ("offset", "constant"):
             continue  # rows of one page so alike, or of one level, that e4m3 makes them one
         scales = ("pow2-scales", "wide-scales", "zero-tiles")[number % 3]
@@ -277,17 +285,17 @@ def _every(geometry: str) -> dict[str, tuple[Row, ...]]:
     if geometry != "glm-5.3-flash":
         rows["indexer_scores"] = tuple(
             Row(*_ragged((33, 400), (1, 257), (4, 64)), kind, heads=heads, dtype=dtype)
-            for kind in kinds_of("indexer_scores")
+            for kind in _kinds("indexer_scores")
             for heads, dtype in ((32, "bf16"), (64, "e4m3"))
         )
         rows["paged_indexer_scores"] = tuple(
             Row(*_ragged((m, 400), (m, 0), (m, 257), (m, 64), (m, 1)), kind, options, heads=heads, dtype="e4m3")
-            for kind in kinds_of("paged_indexer_scores")
+            for kind in _kinds("paged_indexer_scores")
             for m, options, heads in ((1, (), 64), (4, ("q-scale",), 32))
         )
         rows["topk_select"] = tuple(
             Row(*_ragged((9, 3000), (3, 600)), kind, (), topk, 1)
-            for kind in kinds_of("topk_select")
+            for kind in _kinds("topk_select")
             for topk in (512, 777)
         )
     return rows

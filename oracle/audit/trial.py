@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 from ..case import Case
 from ..check import check
 from ..faults import Fault, fault
 from ..faults.escapes import cases_for
+from ..suite_reach import is_reach
 from ..suites import suite
 from ..verdict import Finding, Verdict
 from .good import SEED_STRIDE, good
@@ -86,15 +88,25 @@ def candidates_first(faulty: Fault, seed: int) -> Case:
 def candidates(faulty: Fault, seed: int) -> Iterator[Case]:
     """Cases that suit a fault, likeliest first: those of the quick suite that have what it names, then the others.
 
-    A fault that names what no case of the suite has is tried on a case made for it as well.
+    A fault that names what no case of the quick suite has is tried on those of the full suite that have more of it,
+    and what those lack as well on a case made for it.
     """
     cases = [case for case in suite("quick", seed) if case.operator == faulty.operator]
     best = max(wanted(faulty, case) for case in cases)
+    if best < len(faulty.options):
+        cases += [case for case in _rest(seed) if case.operator == faulty.operator and wanted(faulty, case) > best]
+        best = max(wanted(faulty, case) for case in cases)
     made = [replace(_with_hugerows(faulty, case), seed=seed) for case in cases_for(faulty)]
     made = [case for case in made if wanted(faulty, case) > best]
     yield from sorted([*cases, *made], key=lambda case: -wanted(faulty, case))
     for further in range(1, ROUNDS):
         yield from (c for c in suite("quick", seed + further * SEED_STRIDE) if c.operator == faulty.operator)
+
+
+@cache
+def _rest(seed: int) -> tuple[Case, ...]:
+    """The cases of the full suite that the quick one has not."""
+    return suite("full", seed)[len(suite("quick", seed)) :]
 
 
 def _with_hugerows(faulty: Fault, case: Case) -> Case:
@@ -111,6 +123,8 @@ def wanted(faulty: Fault, case: Case) -> int:
 def _has(case: Case, option: str) -> bool:
     field, _, value = option.partition("=")
     pairs = list(zip(case.q_lens, case.k_lens, strict=True))
+    if field == "reach":
+        return is_reach(case, value)
     if field == "requests":
         return len(case.q_lens) >= int(value)
     if field in ("dtype", "kind", "layout", "heads"):

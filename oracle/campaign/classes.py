@@ -142,11 +142,11 @@ def _contract(case: Case) -> Iterator[str]:
         yield "causal alignment" if causal else "not causal"
     if case.topk and any(k <= case.topk for _, k in lengths):
         yield "fewer keys than slots"
-    if case.kind in ("ties", "constant", "zeros", "grid", "clustered"):
+    if case.kind in ("ties", "constant", "zeros", "grid", "clustered", "signed"):
         yield "ties"
-    if case.kind in ("nan", "infs", "nonfinite", "empties"):
+    if case.kind in ("nan", "infs", "nonfinite", "empties", "crowded"):
         yield "not finite"
-    if case.kind in ("wide", "negative", "saturated"):
+    if case.kind in ("wide", "negative", "saturated", "spread", "farscales"):
         yield "range"
     for option in ("sink", "lengths", "backwards", "compressed", "q-scale", "padding", "outside", "holes"):
         if option in options:

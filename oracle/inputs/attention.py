@@ -23,6 +23,9 @@ EDGES = (0, 63, 64, 127, 128)
 #: What ``mixed`` mixes.
 MIX = ("randn", "needle", "offset", "grid", "wide", "tagged", "negative", "sinktoken", "small")
 _CLASSES = 3
+#: What normal keys of the MHA form, and rows of the MQA form, are multiplied by.
+_KEYS = {"small": 0.1, "offset": 2.0, "negative": 0.5, "positive": 0.5}
+_ROWS = {"small": 0.1, "negative": 0.5, "positive": 0.5}
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +123,7 @@ def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
         return _sparse(draw, "q", form.width, 2)
     if kind == "constant":
         return _level_query(draw, z) if form.shared else z
-    if kind == "negative":
+    if kind in ("negative", "positive"):
         return z * 0.5 + draw.direction(0) * _mass_columns(form, z.device) * 2
     return z * 0.5 + draw.direction(0) * _mass_columns(form, z.device) * 0.5  # sinktoken
 
@@ -135,7 +138,7 @@ def keys(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
         return key + draw.direction(0) * _level(draw) * (draw.head % 2) * step
     if kind == "grid":
         return _sparse(draw, "k", form.width, 2)
-    return draw.z("k", form.width) * {"small": 0.1, "offset": 2.0, "negative": 0.5}.get(kind, 1.0) + _pull(kind, draw)
+    return draw.z("k", form.width) * _KEYS.get(kind, 1.0) + _pull(kind, draw)
 
 
 def values(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
@@ -176,7 +179,7 @@ def latents(kind: str, form: Form, tokens: Tokens) -> Tensor:
         z[..., :c] += draw.columns("kv-mean", c)
         if kind == "sinktoken":
             z = torch.where(draw.first(), z * 0.0625, z)
-        z = z * {"small": 0.1, "negative": 0.5}.get(kind, 1.0) + _pull(kind, draw)
+        z = z * _ROWS.get(kind, 1.0) + _pull(kind, draw)
     return z[:, 0]
 
 
@@ -204,11 +207,11 @@ def _pull(kind: str, draw: Draw) -> Tensor | float:
         return torch.where(draw.edge(), draw.direction(draw.choice("owned", False)) * draw.reach(14.0, 1.0), 0.0)
     if kind == "tagged":
         return torch.where(draw.edge(), draw.direction(0) * draw.reach(6.0, 1.0), 0.0)
-    if kind in ("negative", "sinktoken"):
+    if kind in ("negative", "positive", "sinktoken"):
         columns = _mass_columns(draw.form, draw.heads.device)
         pull = draw.direction(0) * columns
-        if kind == "negative":
-            return pull * -draw.reach(200.0, 2.0, float(columns.sum()))
+        if kind != "sinktoken":
+            return pull * draw.reach(200.0, 2.0, float(columns.sum())) * (-1 if kind == "negative" else 1)
         return torch.where(draw.first(), pull * draw.reach(12.0, 0.5, float(columns.sum())), 0.0)
     return 0.0
 

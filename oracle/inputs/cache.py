@@ -49,12 +49,12 @@ def sparse_mqa(site: Site) -> dict[str, object]:
     """q [s,h,c+r], kv [n,c+r], indices [s,k], and lengths [s], sink [h] if asked; returns the options.
 
     The tokens of all requests lie on randomly permuted rows of the cache; row 0 belongs to none of them, so that an
-    invalid slot read as row 0 is seen.
+    invalid slot read as row 0 is seen. With ``packed`` they lie in order, on the first row and the last one too.
     """
     case, batch, form = site.case, site.batch, site.form(shared=True)
     offset = _offset(site)
     row = _row_of_token(site, offset)
-    rows = offset + case.keys + SPARE
+    rows = offset + case.keys + (0 if "packed" in case.options else SPARE)
     if "pages" in case.options:
         rows = -(-rows // latent_cache.PAGE) * latent_cache.PAGE
     picked = _select(site, row, rows)
@@ -88,6 +88,8 @@ def _offset(site: Site) -> int:
 
 def _row_of_token(site: Site, offset: int) -> Tensor:
     """The physical row of every key token, int64 [t]."""
+    if "packed" in site.case.options:
+        return torch.arange(site.case.keys, device=site.device) + offset
     inner = site.case.keys + SPARE - 2
     order = rng.permutation(rng.key(site.case.seed, "rows"), inner, device=site.device)
     if "row0" in site.case.options:

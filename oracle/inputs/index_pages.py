@@ -21,8 +21,8 @@ def paged_indexer_scores(site: Site) -> dict[str, object]:
     """q e4m3 [b,m,i,e], k_cache uint8 [p,64*(e+4)], weights fp32 [b*m,i], context_lens [b], block_table [b,w].
 
     Returns max_model_len: as many columns as the longest context has keys, or, by the seed, a page more. The pages of
-    all requests are permuted; page 0 belongs to none, unused entries of the table name pages that hold other requests'
-    keys, none or lie outside, and slots behind a context hold poison.
+    all requests are permuted and page 0 belongs to none, or they fill the cache in order (``packed``). Unused entries
+    of the table name pages that hold other requests' keys, none or lie outside; slots behind a context hold poison.
     """
     case, batch, width = site.case, site.batch, site.geometry.index_head_dim
     assert width is not None
@@ -36,8 +36,11 @@ def paged_indexer_scores(site: Site) -> dict[str, object]:
     rng.fill(q, queries)
     held = [-(-keys // PAGE) for keys in case.k_lens]
     offset = 2**31 // (PAGE * (width + SCALE_BYTES)) + 1 if "hugerows" in case.options else 0
-    order = rng.permutation(rng.key(case.seed, "pages"), sum(held) + SPARE - 1, device=site.device) + 1 + offset
-    count = offset + sum(held) + SPARE
+    if "packed" in case.options:
+        order, count = torch.arange(max(1, sum(held)), device=site.device) + offset, offset + max(1, sum(held))
+    else:
+        order = rng.permutation(rng.key(case.seed, "pages"), sum(held) + SPARE - 1, device=site.device) + 1 + offset
+        count = offset + sum(held) + SPARE
     _fill_cache(site, order, count, offset, width)
     place_weights(site, width)
     site.int32("context_lens", torch.tensor(case.k_lens, device=site.device))

@@ -23,6 +23,7 @@ ATTENTION: dict[str, str] = {
     "tile. With one head it is weak by nature: a query that sees all keys gets the mean of v",
     "negative": "all scores near -200: a running maximum that starts at 0, empty rows, masked tiles that win",
     "sinktoken": "key 0 takes nearly all the mass, its v is small: underflow of the tail in low-precision weights",
+    "positive": "all scores near 200: exp without a maximum overflows",
     "mixed": "each request (and head, where keys have heads) another kind: rules that hold on a sample of rows only",
 }
 
@@ -35,6 +36,7 @@ INDEXER: dict[str, str] = {
     "pow2": "randn with power-of-two key scales, as ue8m0 quantisers write",
     "saturated": "every value is 448 or -448, the ends of e4m3: products overflow an fp16 accumulator",
     "zerokeys": "every third key is a block of zeros with the least scale of a quantiser: scales in the wrong place",
+    "farscales": "scales over 2**-22..2**22, the least that a quantiser writes among them: scales flushed or clamped",
 }
 
 TOPK: dict[str, str] = {
@@ -47,12 +49,16 @@ TOPK: dict[str, str] = {
     "infs": "+inf and -inf among normal scores: -inf inside the window is still selectable",
     "negative": "all scores negative: a threshold or padding that starts at 0",
     "nan": "a few NaN inside the window, which rank above +inf: uninitialised slots",
+    "signed": "half the scores are zeros of either sign, which are equal: a rank taken from the bits of -0",
+    "spread": "magnitudes over 2**-96..2**120, in some rows large or small alone: scores clamped or flushed",
+    "crowded": "rows in turn: -inf alone, NaN or +inf in half the columns, -inf in nine of ten: more of them than k",
 }
 
 MERGE: dict[str, str] = {
     "randn": "both sides filled, lse a few units apart",
     "wide": "lse up to 200 apart, of either sign: overflow of exp without a common maximum, base-2 logs",
     "empties": "a side or both with lse -inf, NaN in the empty side's out: 0 * NaN, -inf - -inf",
+    "ties": "lse equal on both sides or one step of fp32 apart, beside ordinary ones: a side that takes all",
 }
 
 QUANTISER: dict[str, str] = {
@@ -62,6 +68,7 @@ QUANTISER: dict[str, str] = {
     "zeros": "half the blocks all zero, of either sign: division by zero, a floor left out or put elsewhere",
     "tiny": "blocks around and below every floor: 1e-4 taken for 1e-10, a floor on the wrong quantity",
     "nonfinite": "NaN and infinities inside blocks: a maximum that spreads them, a cast that does not saturate",
+    "spread": "blocks over 2**-72..2**72: a scale that is clamped, or wraps in its exponent",
 }
 
 STORED: dict[str, str] = {

@@ -27,7 +27,7 @@ _FORMATS = {
     "fp8_e4m3": "cache of e4m3 codes with one scale for all",
     "fp8_ds_mla": "rows of 656 bytes: codes, four scales, rotated dims in bf16",
 }
-_PAGES = {"page-1": "pages of one token", "page-16": "pages of 16 tokens; otherwise 64"}
+_SIZES = {"page-1": "pages of one token", "page-16": "pages of 16 tokens; otherwise 64"}
 _SLOTS = {
     "padding": "some slots are -1, as those of padded tokens",
     "outside": "some slots lie beyond the last page or far below the first: nothing may be written for them",
@@ -35,6 +35,8 @@ _SLOTS = {
 _HUGE_PAGES = {
     "hugerows": "the pages in use lie past element 2**31 of the cache (gigabytes; on a CPU of addresses only)"
 }
+_PACKED = {"packed": "pages lie in order and fill the cache: page 0 and the last one are in use, runs are consecutive"}
+_PAGES = {**_SIZES, **_PACKED}
 _CHUNK = {"chunk": "requests begin at a position of their own, seldom the first of a page"}
 _HOLES = {"holes": "one page in three is missing: its entry in the block table is -1 or outside the cache"}
 
@@ -52,6 +54,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         "wide-scales": "each tile of the latent is 32 times smaller than the one before",
         "zero-tiles": "a third of the tiles of the cache are zero and have the least scale that a quantiser writes",
         "row0": "the first key of the batch lies on row 0 of the cache, which otherwise belongs to none",
+        "packed": "the tokens lie in order and fill the cache: its first row and its last are in use",
         "highrows": "the rows in use lie behind 65,536 unused ones",
         "hugerows": "the rows in use lie past element 2**31 of the cache (over 4 GiB; on a CPU of addresses only)",
         **_POISON,
@@ -64,6 +67,7 @@ OPTIONS: dict[str, dict[str, str]] = {
     },
     "paged_indexer_scores": {
         **_Q_SCALE,
+        **_PACKED,
         "hugerows": "the pages in use lie past byte 2**31 of the cache (on a CPU these are addresses only)",
         **_POISON,
     },
@@ -100,8 +104,9 @@ _PATTERNS = {
 EXCLUSIVE = (
     ("poison-nan", "poison-huge", "poison-stale"),
     ("highrows", "hugerows"),
+    ("packed", "row0"),
     tuple(_FORMATS),
-    tuple(_PAGES),
+    tuple(_SIZES),
     ("fp32-scales", "ue8m0"),
     tuple(_FLOORS),
 )

@@ -1,7 +1,8 @@
 """Pages of a cache: which page each token of a request lies in, block tables, and slots of new tokens.
 
 Pages of all requests are shuffled over the cache; page 0 and the last one belong to nobody, so that a sentinel read as
-page 0 is seen. Entries of a block table that no position reaches are -1, far outside the cache, or another request's.
+page 0 is seen. With ``packed`` they lie in order and fill the cache. Entries of a block table that no position reaches
+are -1, far outside the cache, or another request's.
 """
 
 from __future__ import annotations
@@ -70,8 +71,11 @@ def pages_of(site: Site, row_bytes: int = 0) -> Pages:
     counts = torch.where(lengths > 0, -((-(starts + lengths)) // size), 0)
     most, total = int(counts.max()), int(counts.sum())
     first = 2**31 // (size * row_bytes) + 1 if "hugerows" in case.options else 0
-    blocks = first + total + SPARE
-    order = rng.permutation(rng.key(case.seed, "pages"), total + SPARE - 2, device=device)[:total] + 1 + first
+    if "packed" in case.options:
+        blocks, order = first + max(1, total), torch.arange(total, device=device) + first
+    else:
+        blocks = first + total + SPARE
+        order = rng.permutation(rng.key(case.seed, "pages"), total + SPARE - 2, device=device)[:total] + 1 + first
     column = torch.arange(most, device=device)
     held = column < counts[:, None]
     number = (torch.cumsum(counts, 0) - counts)[:, None] + column

@@ -29,6 +29,8 @@ def values(kind: str, role: str, seed: int, tokens: Tokens, width: int, block: i
     power = rng.integers(rng.key(seed, f"{role}-power"), 13, *in_block) - 8
     if kind == "tiny":
         power = power - 22
+    if kind == "spread":
+        power = power * 12 + 24  # from -72 to 72
     if kind == "edges":
         return _edges(seed, role, place, in_block, dims % block, power, dtype)
     drawn = z * _power(power)

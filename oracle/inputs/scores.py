@@ -56,7 +56,7 @@ def key_scales(kind: str, seed: int, tokens: Tokens) -> Tensor:
         # A block of zeros has the least scale that its quantiser writes: 1e-4 / 448.
         zero = rng.integers(rng.key(seed, "zero-keys"), 3, tokens.name[:, None, None], tokens.position[:, None, None])
         return torch.where(zero[:, 0, 0] == 0, 1e-4 / 448, 1 + u)
-    spread = 6 if kind == "wide" else 2
+    spread = {"wide": 6, "farscales": 22}.get(kind, 2)
     power = rng.integers(rng.key(seed, "k-scale-power"), 2 * spread + 1, *place) - spread
     exact = ((power + 127) << 23).to(torch.int32).view(torch.float32)
     return exact if kind in ("pow2", "grid") else exact * (1 + u)
@@ -93,6 +93,18 @@ def selection_scores(kind: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
     if kind == "negative":
         return -1 - rng.uniform(stream, *row, column) * 100
     z = rng.normal(stream, *row, column)
+    if kind == "signed":
+        zero = rng.integers(rng.key(seed, "zeros"), 4, *row, column)
+        return torch.where(zero < 2, zero.to(torch.float32).mul(-2).add(1) * 0.0, z)
+    if kind == "spread":
+        # Rows in turn: all magnitudes, large ones, small ones; so that the threshold comes to lie everywhere. None is
+        # so small that a GPU might take it for 0.
+        turn = ((q.name + q.position) % 3)[:, None]
+        lowest, count = torch.tensor([[-96, 217], [96, 25], [-96, 21]], device=z.device)[turn].unbind(-1)
+        power = lowest + rng.integers(rng.key(seed, "powers"), count, *row, column)
+        return z * ((power + 127) << 23).to(torch.int32).view(torch.float32)
+    if kind == "crowded":
+        return _crowded(seed, q, column, z)
     if kind == "infs":
         drawn = rng.integers(rng.key(seed, "infs"), 16, *row, column)
         z = torch.where(drawn == 0, float("inf"), torch.where(drawn < 5, float("-inf"), z))
@@ -102,6 +114,15 @@ def selection_scores(kind: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
         bits = torch.tensor([0x7FC00000, -0x400000], dtype=torch.int32, device=column.device).view(torch.float32)
         z = torch.where(drawn < 2, bits[drawn.clamp(max=1)], z)
     return z
+
+
+def _crowded(seed: int, q: Tokens, column: Tensor, z: Tensor) -> Tensor:
+    """``z`` with one special score in a share of the columns; which of them turns with the row."""
+    table = torch.tensor([float("-inf"), float("nan"), float("inf"), float("-inf")], device=column.device)
+    share = torch.tensor([20, 10, 10, 18], device=column.device)  # of 20
+    turn = ((q.name + q.position) % len(table))[:, None]
+    drawn = rng.integers(rng.key(seed, "crowd"), 20, q.name[:, None], q.position[:, None], column)
+    return torch.where(drawn < share[turn], table[turn], z)
 
 
 def garbage_scores(name: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
@@ -131,6 +152,12 @@ def partial_lse(kind: str, side: str, seed: int, q: Tokens, heads: int) -> Tenso
     z = rng.normal(rng.key(seed, f"lse-{side}"), *place)
     if kind == "wide":
         return z * 60
+    if kind == "ties":
+        # Half the pairs apart, so that exchanged sides show; of the others half equal, half one step of fp32 apart.
+        common = rng.normal(rng.key(seed, "lse"), *place) * 4
+        step = torch.nextafter(common, torch.full_like(common, float("inf")))
+        near = torch.where(rng.integers(rng.key(seed, f"step-{side}"), 2, *place) == 0, step, common)
+        return torch.where(rng.integers(rng.key(seed, "apart"), 2, *place) == 0, common + z, near)
     lse = z + 5
     if kind == "empties":
         # 0: a is empty, 1: b is, 2: both are, 3 and above: neither.

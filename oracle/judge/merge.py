@@ -4,6 +4,10 @@ Everything happens in working precision, so the budget is half an ulp of the out
 the formula names: a weight errs by what exp errs, plus what rounding its exponent costs it. That exponent is the
 distance of the sides, or, where the weights are exp(a - lse) as in the combine kernels of FlashAttention, a difference
 from the merged LSE, which was rounded itself.
+
+Weights add up to 1, so one of them may be taken as what the other leaves, and the sum as A + w (B - A): as ring
+attention merges its blocks. Then a weight near 1 and the difference of the sides are rounded, and the error is relative
+to the whole sides, however little one of them weighs.
 """
 
 from __future__ import annotations
@@ -22,6 +26,8 @@ from .units import LN2
 
 #: Roundings between the inputs and a weighted sum of two: difference, exp, sum, quotient, two products, one addition.
 ROUNDINGS = 8.0
+#: Roundings of A + w (B - A) that are relative to the whole sides: weight, difference, product, sum.
+WHOLE = 4.0
 
 
 def judge(
@@ -67,6 +73,8 @@ def expectation(
     relative = contract.exp_error + u32 * (ROUNDINGS + distance + finite_lse)
     output = contract.output or format_of(out_a.dtype)
     limit = 2.0 * relative[..., None] * sizes
+    both = torch.isfinite(wide[1] - wide[3])[..., None]
+    limit += torch.where(both, WHOLE * u32 * (wide[0].abs() + wide[2].abs()), 0.0)
     limit = limit + half_ulp(expected.abs() + limit, output)
     limit_lse = contract.exp_error + u32 * (ROUNDINGS + 2.0 * finite_lse + distance)
     return expected, limit, expected_lse, limit_lse, wide

@@ -12,7 +12,7 @@ from ..inputs.batch import IDS, names_of
 #: One axis: smaller cases, the smallest first.
 Move = Callable[[Case], Iterator[Case]]
 #: Options that say where the rows in use lie.
-PAGES = ("highrows", "hugerows", "row0")
+PAGES = ("highrows", "hugerows", "packed", "row0")
 #: Kinds of values by how easily they are read.
 SIMPLE_KINDS = ("grid", "randn")
 SMALL_GEOMETRY = "tiny"

@@ -12,6 +12,7 @@ from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.facts import facts
 from attnoracle.oracle.inputs import KINDS
 from attnoracle.oracle.inputs.options import check as check_options
+from attnoracle.oracle.suite_reach import OWN_KINDS, REACH, is_reach
 from attnoracle.oracle.suites import SUITES, fixture_cases, suite
 
 MAIN = ("dense_mha", "masked_mha", "sparse_mqa", "indexer_scores")
@@ -59,6 +60,20 @@ def test_the_full_suite_holds_the_quick_one_and_every_kind():
     assert {(case.operator, case.kind) for case in full} == {
         (op, kind) for op, kinds in KINDS.items() for kind in kinds
     }
+
+
+def test_the_full_suite_reaches_past_what_small_batches_touch():
+    full = suite("full", 7)
+    for operator, rows in REACH.items():
+        for name in rows:
+            assert [case for case in full if case.operator == operator and is_reach(case, name)], (operator, name)
+    assert max(len(case.q_lens) for case in full) > 128
+    assert max(case.topk for case in full) == 2048 and max(case.keys for case in full) > 65536
+
+
+def test_the_kinds_of_the_reach_have_a_row_there():
+    for operator, kinds in OWN_KINDS.items():
+        assert set(kinds) <= {row.kind for row in REACH[operator].values()} & set(KINDS[operator])
 
 
 def test_the_production_suite_holds_the_shapes_that_engines_run():

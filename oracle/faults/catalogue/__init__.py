@@ -22,6 +22,7 @@ from .merge import MERGE
 from .paged_indexer import PAGED_INDEXER
 from .pipeline import PIPELINE
 from .quantisation import QUANTISATION
+from .reach import REACH
 from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
@@ -61,6 +62,7 @@ _LISTED: tuple[Fault, ...] = (
     *LAYOUT_BYTES,
     *LAYOUT_PLACES,
     *TRITON_LAYOUTS,
+    *REACH,
 )
 
 #: Faults of convention, and the name that the verdict has to give them.

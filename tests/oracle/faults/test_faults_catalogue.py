@@ -12,6 +12,7 @@ from attnoracle.oracle.faults.fault import sited
 from attnoracle.oracle.faults.simulated import KERNELS
 from attnoracle.oracle.inputs.kinds import KINDS
 from attnoracle.oracle.inputs.options import OPTIONS
+from attnoracle.oracle.suite_reach import REACH
 
 #: Themes of public bug reports about sparse-MLA attention, and reports whose fault must be in the catalogue.
 REPORTED = {
@@ -74,7 +75,8 @@ def test_what_a_fault_needs_can_be_asked_of_a_case():
     fields = {f"dtype={dtype}" for dtype in DTYPES} | {f"layout={layout}" for layout in LAYOUTS}
     for entry in FAULTS:
         kinds = {f"kind={kind}" for kind in KINDS[entry.operator]}
-        assert set(entry.options) <= marks | fields | kinds | set(OPTIONS[entry.operator]), entry.name
+        reach = {f"reach={name}" for name in REACH[entry.operator]}
+        assert set(entry.options) <= marks | fields | kinds | reach | set(OPTIONS[entry.operator]), entry.name
 
 
 def test_a_fault_is_found_by_name_and_a_misspelt_one_gets_the_nearest():

@@ -88,6 +88,32 @@ def _mqa(inputs: Inputs) -> Form:
     return Form(inputs.case.seed, geometry.softmax_scale, geometry.latent_dim, geometry.kv_lora_rank, True)
 
 
+def test_a_packed_cache_is_used_from_its_first_row_to_its_last(build: Build) -> None:
+    tensors = build("sparse_mqa", q_lens=(9, 2), k_lens=(40, 2), topk=50, options=("packed",)).tensors
+    used = tensors["indices"][tensors["indices"] >= 0].unique()
+    assert len(tensors["kv"]) == 42 and used.tolist() == list(range(42))
+    windows = build("sparse_mqa", q_lens=(2,), k_lens=(40,), topk=8, options=("packed", "window")).tensors["indices"]
+    assert bool((windows.diff(dim=1) == 1).all())
+
+
+@pytest.mark.parametrize("operator", ["gather", "gather_index", "convert_indices", "write_cache", "write_index"])
+def test_packed_pages_are_used_from_the_first_to_the_last(build: Build, operator: str) -> None:
+    lens = {"q_lens": (17, 5), "k_lens": (17, 5), "topk": 24, "options": ("packed", "page-16")}
+    inputs = build(operator, **lens)
+    if operator.startswith("write"):
+        assert inputs.tensors["slots"].tolist() == [*range(17), *range(32, 37)]
+    else:
+        assert inputs.tensors["block_table"][:, :2].flatten()[:3].tolist() == [0, 1, 2]
+    held = {"gather": "cache", "gather_index": "pages", "write_cache": "cache", "write_index": "pages"}.get(operator)
+    assert (len(inputs.tensors[held]) if held else inputs.options["blocks"]) == 3
+
+
+def test_packed_pages_of_a_decode_are_used_from_the_first_to_the_last(build: Build) -> None:
+    tensors = build("paged_indexer_scores", q_lens=(1, 1), k_lens=(70, 9), options=("packed",)).tensors
+    assert len(tensors["k_cache"]) == 3 and tensors["block_table"][0, :2].tolist() == [0, 1]
+    assert int(tensors["block_table"][1, 0]) == 2
+
+
 def test_invalid_values_cover_both_sides(build: Build) -> None:
     inputs = build("sparse_mqa", options=("invalid",), topk=64)
     indices, n = inputs.tensors["indices"], len(inputs.tensors["kv"])

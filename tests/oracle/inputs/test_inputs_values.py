@@ -28,6 +28,7 @@ GOLDEN = {
     ("dense_mha", "negative"): "63d0f90a94cad670",
     ("dense_mha", "sinktoken"): "cd763ee58ff262e4",
     ("dense_mha", "mixed"): "0b9341ec45cd2de2",
+    ("dense_mha", "positive"): "84d716212d672150",
     ("masked_mha", "randn"): "3ffb075101f2042f",
     ("masked_mha", "small"): "6f1fda19811dad13",
     ("masked_mha", "wide"): "d551252dd6e9a310",
@@ -39,6 +40,7 @@ GOLDEN = {
     ("masked_mha", "negative"): "5f98706381b12141",
     ("masked_mha", "sinktoken"): "26a4575c14b6100e",
     ("masked_mha", "mixed"): "c2c06306d903d12f",
+    ("masked_mha", "positive"): "3d4eaa424b5dfcac",
     ("sparse_mqa", "randn"): "e49dd49eff2eab71",
     ("sparse_mqa", "small"): "6b7503dafb334718",
     ("sparse_mqa", "wide"): "f127830b99f80c06",
@@ -50,6 +52,7 @@ GOLDEN = {
     ("sparse_mqa", "negative"): "7de4e015df0c3923",
     ("sparse_mqa", "sinktoken"): "8b96ac6b09697506",
     ("sparse_mqa", "mixed"): "6674c402f01fddd1",
+    ("sparse_mqa", "positive"): "e724bb4b24b2b7ec",
     ("indexer_scores", "randn"): "433f0079a7bdb899",
     ("indexer_scores", "negative"): "773c8155da73d9ce",
     ("indexer_scores", "clustered"): "bc94cf71c0634c9d",
@@ -58,6 +61,7 @@ GOLDEN = {
     ("indexer_scores", "pow2"): "a6d42bc1b7113d6f",
     ("indexer_scores", "saturated"): "a328b8046cd32378",
     ("indexer_scores", "zerokeys"): "26f6af4dd60fbc25",
+    ("indexer_scores", "farscales"): "403734d337a9648c",
     ("paged_indexer_scores", "randn"): "feedbc796cf356ce",
     ("paged_indexer_scores", "negative"): "503f3bb286c8a19c",
     ("paged_indexer_scores", "clustered"): "93fc2becf327cd94",
@@ -66,6 +70,7 @@ GOLDEN = {
     ("paged_indexer_scores", "pow2"): "8e095ab01782772a",
     ("paged_indexer_scores", "saturated"): "abb2acdeb8f969ed",
     ("paged_indexer_scores", "zerokeys"): "94bdc06f1b2ef8b6",
+    ("paged_indexer_scores", "farscales"): "92e60d1aaf227ff2",
     ("topk_select", "randn"): "edd73b8ea2f26a0d",
     ("topk_select", "ties"): "b34f6acbfaf1b99d",
     ("topk_select", "clustered"): "980b2eaadaf4a19d",
@@ -75,24 +80,31 @@ GOLDEN = {
     ("topk_select", "infs"): "88916c5986271127",
     ("topk_select", "negative"): "f8a2abda4559a7f5",
     ("topk_select", "nan"): "98f5b764ab3a1afe",
+    ("topk_select", "signed"): "3aca60e4fe649772",
+    ("topk_select", "crowded"): "97e21ce58c5cd7f4",
+    ("topk_select", "spread"): "34a92e7a99c84ddc",
     ("merge_lse", "randn"): "34bed2b02e2efce8",
     ("merge_lse", "wide"): "a9f269505c93d66a",
     ("merge_lse", "empties"): "18fe8c800e0b78aa",
+    ("merge_lse", "ties"): "7541ffde12cdc6d3",
     ("quantize", "randn"): "d9df0f1a00e62ecc",
     ("quantize", "edges"): "a0ee678356b308b4",
     ("quantize", "zeros"): "7e2d35329ec2fbd9",
     ("quantize", "tiny"): "7c228de5553b6ff2",
     ("quantize", "nonfinite"): "4f94a024caf41de8",
+    ("quantize", "spread"): "44482140a39c00f0",
     ("write_cache", "randn"): "b48f786e75b6974e",
     ("write_cache", "edges"): "430c623b9b7fd4c0",
     ("write_cache", "zeros"): "f952bf3956c609ae",
     ("write_cache", "tiny"): "7f43fa9aacf16ce6",
     ("write_cache", "nonfinite"): "7710afc392eb7cb7",
+    ("write_cache", "spread"): "b62b71100713f633",
     ("write_index", "randn"): "1a502f9c7db65bf0",
     ("write_index", "edges"): "c272b5a28d233215",
     ("write_index", "zeros"): "3da2c54346e24c66",
     ("write_index", "tiny"): "f53c55ecfdef3948",
     ("write_index", "nonfinite"): "4f73538e7deedfb1",
+    ("write_index", "spread"): "0ec4c17255e4647e",
     ("gather", "randn"): "8fd91bc8e10860bb",
     ("gather", "pow2"): "8fd91bc8e10860bb",
     ("gather", "codes"): "8fd91bc8e10860bb",
@@ -273,6 +285,20 @@ def test_selection_kinds(build: Build) -> None:
     assert bool((rows["infs"] == math.inf).any()) and bool((rows["infs"] == -math.inf).any())
     assert float(rows["negative"].max()) < 0 and 0 < int(rows["nan"].isnan().sum()) < 300
     assert bool(rows["randn"].isfinite().all())
+    zeros = rows["signed"][rows["signed"] == 0]
+    assert 0.2 < float(zeros.signbit().sum()) / 9000 < 0.3 and 0.4 < len(zeros) / 9000 < 0.6
+
+
+def test_selection_kinds_that_turn_with_the_row(build: Build) -> None:
+    def rows(kind: str, q: int) -> Tensor:
+        return build("topk_select", kind=kind, q_lens=(q,), k_lens=(900,), topk=200).tensors["scores"][:, :800]
+
+    every, large, small = rows("spread", 3).abs()
+    assert float(every.max()) > 1e30 and float(every.min()) < 1e-25
+    assert float(large.quantile(0.01)) > 1e26 and float(small.quantile(0.99)) < 1e-21 and float(small.min()) > 2**-126
+    lowest, nan, infinite, most = rows("crowded", 4)
+    assert bool((lowest == -math.inf).all()) and 0.8 < float((most == -math.inf).float().mean()) < 1
+    assert int(nan.isnan().sum()) > 200 and int((infinite == math.inf).sum()) > 200
 
 
 def test_merge_kinds(build: Build) -> None:
@@ -281,6 +307,10 @@ def test_merge_kinds(build: Build) -> None:
     assert float((wide["lse_a"] - wide["lse_b"]).abs().max()) > 120
     randn = build("merge_lse", kind="randn", **lens).tensors
     assert float((randn["lse_a"] - randn["lse_b"]).abs().max()) < 8
+    ties = build("merge_lse", kind="ties", **lens).tensors
+    apart = (ties["lse_a"] - ties["lse_b"]).abs()
+    assert int((apart == 0).sum()) > 20 and int(((apart > 0) & (apart < 1e-5)).sum()) > 20
+    assert int((apart > 0.1).sum()) > 40
 
 
 def _same(a: Tensor, b: Tensor) -> bool:

@@ -35,6 +35,9 @@ Implementations = Annotated[
     list[str] | None,
     typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'. Repeatable. [default: all]"),
 ]
+ImplementationName = Annotated[
+    str | None, typer.Option("--implementation", "-i", metavar="NAME", help="Like dense_mha/triton, or fault:NAME.")
+]
 Geometries = Annotated[
     list[str] | None,
     typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*', or a config.json. Repeatable."),

@@ -13,26 +13,22 @@ import typer
 
 from ..case import Case
 from ..device import settle
-from ..errors import BadInput
 from ..reports.summary import WELL
 from ..verdict import Verdict
-from . import guests, options
+from . import options
+from .groups import OneKernel, grouped
 from .selection import named_cases, suite_cases
 from .terminal import check_target, console, write
 
-One = Annotated[
-    str | None, typer.Option("--implementation", "-i", metavar="NAME", help="Like dense_mha/triton, or fault:NAME.")
-]
 Sequence_ = Annotated[bool, typer.Option("--sequence", help="Call it again on the same memory, too.")]
 
 
+@grouped
 def shrink(
     context: typer.Context,
     case: options.CaseId,
-    implementation: One = None,
-    impl: guests.Impl = None,
-    contract: guests.Contract = None,
-    adapter: guests.Adapter = None,
+    *,
+    kernel: OneKernel,
     device: options.DeviceName = options.Device.auto,
     sequence: Sequence_ = False,
     flaky: Annotated[
@@ -57,7 +53,7 @@ def shrink(
     check_target("--json", json)
     (start,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     where = settle(device)
-    implementation = chosen(implementation, impl, contract, adapter, start.operator, where)
+    implementation = kernel.name(start.operator, where)
     with runs(implementation, start, where, timeout, sequence) as run, contextlib.redirect_stdout(sys.stderr):
         found = find(start, Trials(run, confidence), flaky=flaky, most_seconds=seconds)
     write(json, lambda: document(["attnoracle", *context.obj], found))
@@ -70,22 +66,6 @@ def shrink(
         write_bundle(Path(bundle), found.verdict, made, sequence=sequence, original=start.id)
         console(stderr=json == "-").print(f"bundle: {bundle}", soft_wrap=True)
     raise typer.Exit(WELL)
-
-
-def chosen(
-    name: str | None, impl: list[str] | None, contract: str | None, adapter: str | None, operator: str, device: str
-) -> str:
-    """The one implementation that a command is about: named, or a callable of the user's. After the device is settled.
-
-    Raises BadInput for none, for several, and for a pattern.
-    """
-    brought = guests.Brought.of(impl, [operator], contract, adapter)
-    mine = guests.with_contracts(brought.admitted(), device) if brought else ()
-    given = [*([name] if name else []), *(one.name for one in mine)]
-    told = ", ".join(given) or "none"
-    if len(given) != 1 or "*" in given[0]:
-        raise BadInput(f"expected one kernel for {operator} (--implementation NAME or --impl TARGET), got {told}")
-    return given[0]
 
 
 @contextmanager

@@ -155,8 +155,9 @@ class DeviceClock:
                 calls.append(self.call(function, flushes))
                 if calls[-1].hidden:
                     return "hidden", flushes
-            # Behind two queues in a row, or the longest: slow moments of a host look like a wait behind one short queue.
-            grown = grown + 1 if min(call.host for call in calls) - alone > (flushes - 1) * self.flush_seconds / 2 else 0
+            # Behind two queues in a row, or the longest: a host's slow moments look like a wait behind one short queue.
+            beyond = min(call.host for call in calls) - alone
+            grown = grown + 1 if beyond > (flushes - 1) * self.flush_seconds / 2 else 0
             if grown == 2 or (grown and flushes == MOST):
                 return "waits", 1
         return "exposed", MOST

@@ -8,7 +8,7 @@ from typing import Any
 
 from .environment import commit, version
 from .errors import BadInput
-from .records import parse_verdict
+from .reports.json_reading import parse_verdict
 from .reports.json_report import finite, verdict_record
 from .state_file import StateFile
 from .verdict import Verdict

@@ -88,7 +88,7 @@ def bench(
     down where the indexer may skip short prompts.
     """
     from ..errors import BadInput
-    from ..routes.picture import require_matplotlib
+    from ..reports.route_picture import require_matplotlib
 
     for name, target in (("--json", json), ("--csv", csv), ("--png", png), ("--policy", policy)):
         check_target(name, target)

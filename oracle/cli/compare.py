@@ -8,7 +8,7 @@ import typer
 
 from ..device import settle
 from ..errors import BadInput
-from ..pool import Pool, default_jobs
+from ..fleet.pool import Pool, default_jobs
 from . import options
 from .judging import judge
 from .released import Cache

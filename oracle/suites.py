@@ -1,7 +1,7 @@
 """The suites: which cases `attnoracle check` runs. Literal tables; a row is one batch, its kind and its options.
 
-``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: two minutes on
-                two cores, in Triton's interpreter
+``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: under a
+                minute on two cores, in Triton's interpreter
 ``full``        every kind and option of every operator, tile edges, several head counts and dtypes, all geometries,
                 and the reach of ``suite_reach``: many requests, rows, heads, keys, slots, and all of a cache
 ``production``  the shapes that engines run, for a GPU: thousands of queries, all heads, top-2048, 65,536 keys

@@ -21,7 +21,7 @@ SCHEMAS = ("attnoracle.check", "attnoracle.diagnose", "attnoracle.route", "attno
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="What --json of check wrote; of diagnose, route, audit: joins the page."),
+    typer.Argument(metavar="FILE", help="What --json of check wrote; of diagnose, route, audit: joins the page."),
 ]
 Audit = Annotated[
     str | None, typer.Option("--audit", metavar="FILE", help="What audit --json wrote: the same as among the files.")

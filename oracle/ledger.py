@@ -15,7 +15,6 @@ day an entry covers nothing.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime
@@ -24,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import BadInput, unknown
+from .toml_file import read_toml
 from .verdict import Verdict
 
 _KEYS = ("implementation", "case", "checks", "link", "expires", "reason")
@@ -64,13 +64,7 @@ class Outcome:
 
 def read(path: str) -> tuple[Known, ...]:
     """The entries of a ledger. Raises BadInput with the entry, what was expected and what came."""
-    try:
-        with Path(path).open("rb") as file:
-            table = tomllib.load(file)
-    except OSError as error:
-        raise BadInput(f"--known {path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"--known {path}: expected TOML: {error}") from None
+    table = read_toml(Path(path), f"--known {path}")
     entries = table.get("finding", [])
     if set(table) - {"finding"} or not isinstance(entries, list):
         raise BadInput(f"--known {path}: expected [[finding]] tables, got {', '.join(table) or 'nothing'}")

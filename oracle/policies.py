@@ -6,7 +6,6 @@ keys, and its rows (``[[thresholds]]``, ``[[tables]]``, ``[[gates]]``) replace t
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import fields
 from functools import cache, partial
@@ -16,6 +15,7 @@ from typing import Any
 from ..fixtures import PATH
 from ..reference.routing import Gate, Interval, MaskWorkspace, Rules, TableRow, Threshold, interval_fault
 from .errors import BadInput, unknown
+from .toml_file import read_toml
 
 POLICIES = PATH / "policies"
 _TOP = {"name", "date", "source", "based_on", "flags", "aliases", "mask_workspace", "thresholds", "tables", "gates"}
@@ -90,10 +90,7 @@ def _merge_chain(path: Path, seen: tuple[Path, ...], faults: _Faults) -> dict[st
 
 
 def _parse(path: Path) -> dict[str, Any]:
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path}: expected a TOML file of routing rules, {error}") from error
+    data = read_toml(path, f"{path}", "a TOML file of routing rules")
     _known(f"{path}", data, _TOP)
     for key in ("name", "date", "source"):
         if not isinstance(data.get(key), str):

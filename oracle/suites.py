@@ -1,7 +1,7 @@
 """The suites: which cases `attnoracle check` runs. Literal tables; a row is one batch, its kind and its options.
 
-``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: two minutes on
-                two cores, in Triton's interpreter
+``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: under a
+                minute on two cores, in Triton's interpreter
 ``full``        every kind and option of every operator, tile edges, several head counts and dtypes, all geometries,
                 the reach of ``suite_reach`` (many requests, rows, heads, keys, slots, all of a cache), and every two
                 properties together (``suite_pairs``)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -16,6 +15,7 @@ from ...oracle.errors import BadInput, unknown
 from ...oracle.inputs import OPTIONS
 from ...oracle.operators import operator
 from ...oracle.routes.grammar import parse_batch
+from ...oracle.toml_file import read_toml
 
 #: The pattern that a case has without naming one.
 DEFAULT_PATTERN = "causal-random"
@@ -95,11 +95,7 @@ def grids(name: str) -> list[Setting]:
         if name.endswith(".toml"):
             raise BadInput(f"--config {name}: expected a file, found none")
         raise unknown("grid", name, shipped())
-    try:
-        document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"--config {path.name}: no TOML: {error}") from None
-    rows = document.get("grid")
+    rows = read_toml(path, f"--config {path.name}").get("grid")
     if not isinstance(rows, list) or not rows:
         raise BadInput(f"--config {path.name}: expected at least one table [[grid]], found none")
     return [setting for number, row in enumerate(rows, 1) for setting in _grid(row, f"{path.name}, grid {number}")]

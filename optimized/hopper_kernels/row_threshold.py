@@ -41,18 +41,24 @@ def ones(bits):
 
 
 @gluon.jit
+def _approximate(FUNCTION: gl.constexpr, x):
+    ASM: gl.constexpr = FUNCTION + ".approx.ftz.f32 $0, $1;"
+    return gl.inline_asm_elementwise(ASM, "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
+
+
+@gluon.jit
 def _log2(x):
-    return gl.inline_asm_elementwise("lg2.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
+    return _approximate("lg2", x)
 
 
 @gluon.jit
 def _inverse(x):
-    return gl.inline_asm_elementwise("rcp.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
+    return _approximate("rcp", x)
 
 
 @gluon.jit
 def _root(x):
-    return gl.inline_asm_elementwise("sqrt.approx.ftz.f32 $0, $1;", "=r,r", [x], dtype=gl.float32, is_pure=True, pack=1)
+    return _approximate("sqrt", x)
 
 
 @gluon.jit

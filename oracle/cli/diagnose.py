@@ -12,10 +12,11 @@ import typer
 from ..device import settle
 from ..errors import BadInput
 from ..reports.summary import FAULT, NOTHING, WELL
-from . import guests, options, released
+from . import options, released
+from .groups import OneKernel, grouped
 from .repro import CaseOrBundle, is_bundle
 from .selection import named_cases, suite_cases
-from .shrink import One, Sequence_, chosen
+from .shrink import Sequence_
 from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
@@ -23,13 +24,12 @@ if TYPE_CHECKING:
     from ..diagnose import Diagnosis
 
 
+@grouped
 def diagnose(
     context: typer.Context,
     case: CaseOrBundle,
-    implementation: One = None,
-    impl: guests.Impl = None,
-    contract: guests.Contract = None,
-    adapter: guests.Adapter = None,
+    *,
+    kernel: OneKernel,
     device: options.DeviceName = options.Device.auto,
     sequence: Sequence_ = False,
     stored: Annotated[
@@ -58,15 +58,15 @@ def diagnose(
             bundle = read(Path(case))
             which, sequence = bundle.case, bundle.sequence
             name = bundle.implementation
-            if implementation or impl:
-                name = chosen(implementation, impl, contract, adapter, which.operator, where)
+            if kernel.implementation or kernel.impl:
+                name = kernel.name(which.operator, where)
             if stored:
                 found = _stored(bundle, where)
             else:
                 found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
         else:
             (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
-            name = chosen(implementation, impl, contract, adapter, which.operator, where)
+            name = kernel.name(which.operator, where)
             found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
     write(json, lambda: document(["attnoracle", *context.obj], found))
     report(console(stderr=json == "-"), found)

@@ -11,6 +11,7 @@ from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import wraps
 from typing import TYPE_CHECKING, Any, get_type_hints
 
+from ..errors import BadInput
 from ..fleet.choose import Place
 from . import guests, options
 from .selection import implementations
@@ -44,6 +45,26 @@ class Which:
     def candidates(self, mine: Sequence[External], *, but: Sequence[str] = ()) -> tuple[Implementation, ...]:
         """The implementations chosen, or all except those in ``but``. Raises BadInput for unknown names."""
         return implementations(self.names(mine), self.operator or (), but=but)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneKernel:
+    """The one implementation that a command is about: named, or a callable of the user's."""
+
+    implementation: options.ImplementationName = None
+    impl: guests.Impl = None
+    contract: guests.Contract = None
+    adapter: guests.Adapter = None
+
+    def name(self, operator: str, device: str) -> str:
+        """Its name. After the device is settled. Raises BadInput for none, for several, and for a pattern."""
+        brought = guests.Brought.of(self.impl, [operator], self.contract, self.adapter)
+        mine = guests.with_contracts(brought.admitted(), device) if brought else ()
+        given = [*([self.implementation] if self.implementation else []), *(one.name for one in mine)]
+        told = ", ".join(given) or "none"
+        if len(given) != 1 or "*" in given[0]:
+            raise BadInput(f"expected one kernel for {operator} (--implementation NAME or --impl TARGET), got {told}")
+        return given[0]
 
 
 @dataclass(frozen=True, kw_only=True)

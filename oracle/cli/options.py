@@ -35,6 +35,9 @@ Implementations = Annotated[
     list[str] | None,
     typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'. Repeatable. [default: all]"),
 ]
+ImplementationName = Annotated[
+    str | None, typer.Option("--implementation", "-i", metavar="NAME", help="Like dense_mha/triton, or fault:NAME.")
+]
 Geometries = Annotated[
     list[str] | None,
     typer.Option("--geometry", metavar="NAME", help="Like glm-5 or 'glm-*', or a config.json. Repeatable."),
@@ -73,7 +76,7 @@ Memory = Annotated[
 Resume = Annotated[
     str | None, typer.Option("--resume", metavar="FILE", help="Keep verdicts here; go on from it if it exists.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the suite.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same cases.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is stdout.")]
 JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML; - is stdout.")]
 BundleFolder = Annotated[

@@ -13,35 +13,36 @@ import typer
 
 from ..case import Case
 from ..device import settle
-from ..errors import BadInput
 from ..reports.summary import WELL
 from ..verdict import Verdict
-from . import guests, options
+from . import options
+from .groups import OneKernel, grouped
 from .selection import named_cases, suite_cases
 from .terminal import check_target, console, write
 
-One = Annotated[
-    str | None, typer.Option("--implementation", "-i", metavar="NAME", help="Like dense_mha/triton, or fault:NAME.")
-]
 Sequence_ = Annotated[bool, typer.Option("--sequence", help="Call it again on the same memory, too.")]
 
 
+@grouped
 def shrink(
     context: typer.Context,
     case: options.CaseId,
-    implementation: One = None,
-    impl: guests.Impl = None,
-    contract: guests.Contract = None,
-    adapter: guests.Adapter = None,
+    *,
+    kernel: OneKernel,
     device: options.DeviceName = options.Device.auto,
     sequence: Sequence_ = False,
     flaky: Annotated[
         bool, typer.Option("--flaky", help="It fails now and then: measure how often, and repeat runs.")
     ] = False,
     confidence: Annotated[
-        float, typer.Option("--confidence", min=0.5, max=0.999999, help="That no smaller case was given up wrongly.")
+        float,
+        typer.Option(
+            "--confidence", metavar="P", min=0.5, max=0.999999, help="That no smaller case was given up wrongly."
+        ),
     ] = 0.99,
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Stop looking after this time.")] = 120.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="SECONDS", min=1.0, help="Stop looking after this time.")
+    ] = 120.0,
     timeout: options.Timeout = None,
     bundle: Annotated[str | None, typer.Option("--bundle", metavar="DIR", help="Write the result there.")] = None,
     json: options.Json = None,
@@ -57,7 +58,7 @@ def shrink(
     check_target("--json", json)
     (start,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     where = settle(device)
-    implementation = chosen(implementation, impl, contract, adapter, start.operator, where)
+    implementation = kernel.name(start.operator, where)
     with runs(implementation, start, where, timeout, sequence) as run, contextlib.redirect_stdout(sys.stderr):
         found = find(start, Trials(run, confidence), flaky=flaky, most_seconds=seconds)
     write(json, lambda: document(["attnoracle", *context.obj], found))
@@ -70,22 +71,6 @@ def shrink(
         write_bundle(Path(bundle), found.verdict, made, sequence=sequence, original=start.id)
         console(stderr=json == "-").print(f"bundle: {bundle}", soft_wrap=True)
     raise typer.Exit(WELL)
-
-
-def chosen(
-    name: str | None, impl: list[str] | None, contract: str | None, adapter: str | None, operator: str, device: str
-) -> str:
-    """The one implementation that a command is about: named, or a callable of the user's. After the device is settled.
-
-    Raises BadInput for none, for several, and for a pattern.
-    """
-    brought = guests.Brought.of(impl, [operator], contract, adapter)
-    mine = guests.with_contracts(brought.admitted(), device) if brought else ()
-    given = [*([name] if name else []), *(one.name for one in mine)]
-    told = ", ".join(given) or "none"
-    if len(given) != 1 or "*" in given[0]:
-        raise BadInput(f"expected one kernel for {operator} (--implementation NAME or --impl TARGET), got {told}")
-    return given[0]
 
 
 @contextmanager

@@ -15,6 +15,8 @@ import torch
 from torch import Tensor
 
 Kernel = Callable[..., Any]
+#: Names of a kernel's parameters; None: any.
+Takes = frozenset[str] | None
 
 #: Tokens of a page of the paged adapters: FlashMLA's; vLLM's default divides it.
 PAGE = 64
@@ -30,13 +32,13 @@ class Adapter:
     """What the kernel is called with, and what it returns."""
     required: tuple[str, ...]
     """Parameters that a kernel of this signature has; by these it is recognised."""
-    wrap: Callable[[Kernel, frozenset[str] | None], Kernel]
-    """The kernel and its parameter names (None: any) to a function with the reference's keywords."""
+    wrap: Callable[[Kernel, Takes], Kernel]
+    """The kernel and its parameter names to a function with the reference's keywords."""
     optional: Mapping[str, str] = field(default_factory=dict)
     """Option of a case -> parameter without which the kernel cannot run it."""
 
 
-def _given(takes: frozenset[str] | None, **values: Any) -> dict[str, Any]:
+def _given(takes: Takes, **values: Any) -> dict[str, Any]:
     """The values that are there and that the kernel has a parameter for."""
     return {name: value for name, value in values.items() if value is not None and (takes is None or name in takes)}
 
@@ -49,104 +51,84 @@ def _pages(rows: Tensor, page: int = PAGE) -> Tensor:
     return paged.view(blocks, page, *rows.shape[1:])
 
 
-def flash_mla(kernel: Kernel, takes: frozenset[str] | None) -> Kernel:
-    def sparse_mqa(
-        q: Tensor,
-        kv: Tensor,
-        indices: Tensor,
-        *,
-        scale: float,
-        value_dim: int,
-        lengths: Tensor | None = None,
-        sink: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        extra = _given(takes, attn_sink=sink, topk_length=lengths, d_v=value_dim)
-        out, *_, lse = kernel(q=q, kv=kv[:, None], indices=indices[:, None], sm_scale=scale, **extra)
-        return out, lse
+@dataclass(frozen=True, slots=True)
+class SparseArguments:
+    """Of ``sparse_mqa``."""
 
-    return sparse_mqa
+    q: Tensor
+    kv: Tensor
+    indices: Tensor
+    scale: float
+    value_dim: int
+    lengths: Tensor | None = None
+    sink: Tensor | None = None
 
 
-def flash_mla_paged(kernel: Kernel, takes: frozenset[str] | None) -> Kernel:
-    def sparse_mqa(
-        q: Tensor,
-        kv: Tensor,
-        indices: Tensor,
-        *,
-        scale: float,
-        value_dim: int,
-        lengths: Tensor | None = None,
-        sink: Tensor | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        extra = _given(takes, attn_sink=sink, topk_length=lengths)
-        out, lse = kernel(
-            q=q[:, None],
-            k_cache=_pages(kv)[:, :, None],
-            block_table=None,
-            cache_seqlens=None,
-            head_dim_v=value_dim,
-            softmax_scale=scale,
-            indices=indices[:, None],
-            **extra,
-        )
-        return out[:, 0], lse[..., 0]
+@dataclass(frozen=True, slots=True)
+class DenseArguments:
+    """Of ``dense_mha``."""
 
-    return sparse_mqa
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    cu_q: Tensor
+    cu_k: Tensor
+    scale: float
+    causal: bool = True
 
 
-def absorbed(kernel: Kernel, takes: frozenset[str] | None) -> Kernel:
-    def sparse_mqa(
-        q: Tensor,
-        kv: Tensor,
-        indices: Tensor,
-        *,
-        scale: float,
-        value_dim: int,
-        lengths: Tensor | None = None,
-        sink: Tensor | None = None,
-    ) -> Any:
-        extra = _given(takes, lengths=lengths, sink=sink)
-        (q_nope, q_pe), (ckv, kpe) = (x.tensor_split([value_dim], -1) for x in (q, kv))
-        return kernel(q_nope=q_nope, q_pe=q_pe, ckv=ckv, kpe=kpe, indices=indices, sm_scale=scale, **extra)
-
-    return sparse_mqa
+def _adapting(arguments: type[Any], call: Callable[[Kernel, Takes, Any], Any]) -> Callable[[Kernel, Takes], Kernel]:
+    """``Adapter.wrap`` by a function from the kernel and the operator's arguments to its outputs."""
+    return lambda kernel, takes: lambda **given: call(kernel, takes, arguments(**given))
 
 
-def unabsorbed(kernel: Kernel, takes: frozenset[str] | None) -> Kernel:
-    def sparse_mqa(
-        q: Tensor,
-        kv: Tensor,
-        indices: Tensor,
-        *,
-        scale: float,
-        value_dim: int,
-        lengths: Tensor | None = None,
-        sink: Tensor | None = None,
-    ) -> Any:
-        extra = _given(takes, lengths=lengths, sink=sink)
-        (latent, q_pe), (ckv, kpe) = (x.tensor_split([value_dim], -1) for x in (q, kv))
-        # Projections that are exact in every format, and other ones for every head: permutations with signs.
-        order, sign = _permutations(q.shape[1], value_dim, q.device)
-        w_uk = torch.zeros(q.shape[1], value_dim, value_dim, dtype=q.dtype, device=q.device)
-        w_uk.scatter_(2, order[..., None], sign[..., None].to(q.dtype))
-        q_nope = latent.gather(2, order.expand(q.shape[0], -1, -1)) * sign.to(q.dtype)
-        out, *rest = _several(
-            kernel(
-                q_nope=q_nope,
-                q_pe=q_pe,
-                ckv=ckv,
-                kpe=kpe,
-                w_uk=w_uk,
-                w_uv=w_uk.transpose(1, 2).contiguous(),
-                indices=indices,
-                sm_scale=scale,
-                **extra,
-            )
-        )
-        back = torch.zeros_like(out).scatter_(2, order.expand(q.shape[0], -1, -1), out * sign.to(out.dtype))
-        return back, *rest
+def flash_mla(kernel: Kernel, takes: Takes, a: SparseArguments) -> tuple[Tensor, Tensor]:
+    extra = _given(takes, attn_sink=a.sink, topk_length=a.lengths, d_v=a.value_dim)
+    out, *_, lse = kernel(q=a.q, kv=a.kv[:, None], indices=a.indices[:, None], sm_scale=a.scale, **extra)
+    return out, lse
 
-    return sparse_mqa
+
+def flash_mla_paged(kernel: Kernel, takes: Takes, a: SparseArguments) -> tuple[Tensor, Tensor]:
+    out, lse = kernel(
+        q=a.q[:, None],
+        k_cache=_pages(a.kv)[:, :, None],
+        block_table=None,
+        cache_seqlens=None,
+        head_dim_v=a.value_dim,
+        softmax_scale=a.scale,
+        indices=a.indices[:, None],
+        **_given(takes, attn_sink=a.sink, topk_length=a.lengths),
+    )
+    return out[:, 0], lse[..., 0]
+
+
+def absorbed(kernel: Kernel, takes: Takes, a: SparseArguments) -> Any:
+    extra = _given(takes, lengths=a.lengths, sink=a.sink)
+    (q_nope, q_pe), (ckv, kpe) = (x.tensor_split([a.value_dim], -1) for x in (a.q, a.kv))
+    return kernel(q_nope=q_nope, q_pe=q_pe, ckv=ckv, kpe=kpe, indices=a.indices, sm_scale=a.scale, **extra)
+
+
+def unabsorbed(kernel: Kernel, takes: Takes, a: SparseArguments) -> tuple[Any, ...]:
+    (latent, q_pe), (ckv, kpe) = (x.tensor_split([a.value_dim], -1) for x in (a.q, a.kv))
+    # Projections that are exact in every format, and other ones for every head: permutations with signs.
+    order, sign = _permutations(a.q.shape[1], a.value_dim, a.q.device)
+    w_uk = torch.zeros(a.q.shape[1], a.value_dim, a.value_dim, dtype=a.q.dtype, device=a.q.device)
+    w_uk.scatter_(2, order[..., None], sign[..., None].to(a.q.dtype))
+    q_nope = latent.gather(2, order.expand(a.q.shape[0], -1, -1)) * sign.to(a.q.dtype)
+    returned = kernel(
+        q_nope=q_nope,
+        q_pe=q_pe,
+        ckv=ckv,
+        kpe=kpe,
+        w_uk=w_uk,
+        w_uv=w_uk.transpose(1, 2).contiguous(),
+        indices=a.indices,
+        sm_scale=a.scale,
+        **_given(takes, lengths=a.lengths, sink=a.sink),
+    )
+    out, *rest = _several(returned)
+    back = torch.zeros_like(out).scatter_(2, order.expand(a.q.shape[0], -1, -1), out * sign.to(out.dtype))
+    return back, *rest
 
 
 def _permutations(heads: int, size: int, device: torch.device) -> tuple[Tensor, Tensor]:
@@ -159,60 +141,50 @@ def _several(outputs: Any) -> tuple[Any, ...]:
     return tuple(outputs) if isinstance(outputs, tuple | list) else (outputs,)
 
 
-def flash_attn_varlen(kernel: Kernel, takes: frozenset[str] | None) -> Kernel:
-    def dense_mha(
-        q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
-    ) -> tuple[Tensor, ...]:
-        returned = kernel(
-            q=q,
-            k=k,
-            v=v,
-            cu_seqlens_q=cu_q,
-            cu_seqlens_k=cu_k,
-            max_seqlen_q=_longest(cu_q),
-            max_seqlen_k=_longest(cu_k),
-            softmax_scale=scale,
-            causal=causal,
-            **_lse_wanted(takes),
-        )
-        return _heads_last(returned)
-
-    return dense_mha
+def flash_attn_varlen(kernel: Kernel, takes: Takes, a: DenseArguments) -> tuple[Tensor, ...]:
+    returned = kernel(
+        q=a.q,
+        k=a.k,
+        v=a.v,
+        cu_seqlens_q=a.cu_q,
+        cu_seqlens_k=a.cu_k,
+        max_seqlen_q=_longest(a.cu_q),
+        max_seqlen_k=_longest(a.cu_k),
+        softmax_scale=a.scale,
+        causal=a.causal,
+        **_lse_wanted(takes),
+    )
+    return _heads_last(returned)
 
 
-def vllm_paged(kernel: Kernel, takes: frozenset[str] | None) -> Kernel:
-    def dense_mha(
-        q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
-    ) -> tuple[Tensor, ...]:
-        table, place, rows = _block_table(cu_k)
-        caches = []
-        for side in (k, v):
-            cache = side.new_full((rows, *side.shape[1:]), torch.nan)
-            cache[place] = side
-            caches.append(cache.view(-1, PAGE, *side.shape[1:]))
-        returned = kernel(
-            q=q,
-            k=caches[0],
-            v=caches[1],
-            cu_seqlens_q=cu_q,
-            seqused_k=cu_k.diff(),
-            max_seqlen_q=_longest(cu_q),
-            max_seqlen_k=_longest(cu_k),
-            softmax_scale=scale,
-            causal=causal,
-            block_table=table,
-            **_lse_wanted(takes),
-        )
-        return _heads_last(returned)
-
-    return dense_mha
+def vllm_paged(kernel: Kernel, takes: Takes, a: DenseArguments) -> tuple[Tensor, ...]:
+    table, place, rows = _block_table(a.cu_k)
+    caches = []
+    for side in (a.k, a.v):
+        cache = side.new_full((rows, *side.shape[1:]), torch.nan)
+        cache[place] = side
+        caches.append(cache.view(-1, PAGE, *side.shape[1:]))
+    returned = kernel(
+        q=a.q,
+        k=caches[0],
+        v=caches[1],
+        cu_seqlens_q=a.cu_q,
+        seqused_k=a.cu_k.diff(),
+        max_seqlen_q=_longest(a.cu_q),
+        max_seqlen_k=_longest(a.cu_k),
+        softmax_scale=a.scale,
+        causal=a.causal,
+        block_table=table,
+        **_lse_wanted(takes),
+    )
+    return _heads_last(returned)
 
 
 def _longest(cu: Tensor) -> int:
     return int(cu.diff().max()) if cu.numel() > 1 else 0
 
 
-def _lse_wanted(takes: frozenset[str] | None) -> dict[str, bool]:
+def _lse_wanted(takes: Takes) -> dict[str, bool]:
     for name in ("return_softmax_lse", "return_attn_probs", "return_lse"):
         if takes is not None and name in takes:
             return {name: True}
@@ -255,7 +227,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "kernel(q [s,h,c+r], kv [n,1,c+r], indices [s,1,k], sm_scale, d_v, attn_sink, topk_length)"
         " -> out [s,h,c], …, lse [s,h]",
         ("q", "kv", "indices", "sm_scale"),
-        flash_mla,
+        _adapting(SparseArguments, flash_mla),
         _FLASH_MLA_OPTIONS,
     ),
     Adapter(
@@ -264,7 +236,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "kernel(q [s,1,h,c+r], k_cache [blocks,64,1,c+r], block_table, cache_seqlens, head_dim_v, softmax_scale,"
         " indices [s,1,k]) -> out [s,1,h,c], lse [s,h,1]",
         ("q", "k_cache", "block_table", "cache_seqlens", "head_dim_v", "softmax_scale", "indices"),
-        flash_mla_paged,
+        _adapting(SparseArguments, flash_mla_paged),
         _FLASH_MLA_OPTIONS,
     ),
     Adapter(
@@ -273,7 +245,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "kernel(q_nope [s,h,p], q_pe [s,h,r], ckv [n,c], kpe [n,r], w_uk [h,p,c], w_uv [h,c,v], indices [s,k],"
         " sm_scale) -> out [s,h,v], lse [s,h]",
         ("q_nope", "q_pe", "ckv", "kpe", "w_uk", "w_uv", "indices", "sm_scale"),
-        unabsorbed,
+        _adapting(SparseArguments, unabsorbed),
         _SPARSE_OPTIONS,
     ),
     Adapter(
@@ -281,7 +253,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "sparse_mqa",
         "kernel(q_nope [s,h,c], q_pe [s,h,r], ckv [n,c], kpe [n,r], indices [s,k], sm_scale) -> out [s,h,c], lse [s,h]",
         ("q_nope", "q_pe", "ckv", "kpe", "indices", "sm_scale"),
-        absorbed,
+        _adapting(SparseArguments, absorbed),
         _SPARSE_OPTIONS,
     ),
     Adapter(
@@ -290,7 +262,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "kernel(q [s,h,d], k [blocks,64,h,d], v [blocks,64,h,v], cu_seqlens_q, seqused_k, max_seqlen_q, max_seqlen_k,"
         " softmax_scale, causal, block_table) -> out [s,h,v], lse [h,s]",
         ("q", "k", "v", "cu_seqlens_q", "seqused_k", "max_seqlen_q", "softmax_scale", "block_table"),
-        vllm_paged,
+        _adapting(DenseArguments, vllm_paged),
         {"noncausal": "causal"},
     ),
     Adapter(
@@ -299,7 +271,7 @@ ADAPTERS: tuple[Adapter, ...] = (
         "kernel(q [s,h,d], k [t,h,d], v [t,h,v], cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,"
         " softmax_scale, causal) -> out [s,h,v], lse [h,s]",
         ("q", "k", "v", "cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k", "softmax_scale"),
-        flash_attn_varlen,
+        _adapting(DenseArguments, flash_attn_varlen),
         {"noncausal": "causal"},
     ),
 )

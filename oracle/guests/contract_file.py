@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from ...optimized.contract import Contract
 from ..case import DTYPES, LAYOUTS
 from ..errors import BadInput, unknown
 from ..inputs.options import OPTIONS
+from ..toml_file import read_toml
 
 #: How None is spelt in TOML, which has none.
 NONE = "none"
@@ -57,13 +57,7 @@ def read(path: str, base: Contract | None = None) -> Declared:
 
     Raises BadInput with the field, what was expected and what came.
     """
-    try:
-        with Path(path).open("rb") as file:
-            table = tomllib.load(file)
-    except OSError as error:
-        raise BadInput(f"--contract {path}: cannot be read: {error.strerror}") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadInput(f"--contract {path}: expected TOML: {error}") from None
+    table = read_toml(Path(path), f"--contract {path}")
     for key in table:
         if key not in ("operator", "contract", "supports"):
             raise unknown(f"key of {path}", key, ("operator", "contract", "supports"))

@@ -1,7 +1,7 @@
 """How far rounding may move one answer: the judge's own budgets, element by element.
 
 The sizes come from the inputs and the declared formats, as for a verdict. The answer that a verdict compares with is
-computed on the way and dropped: a property compares answers of the implementation.
+computed on the way and dropped: a property compares answers of the implementation. Bounds lie where the answers do.
 """
 
 from __future__ import annotations
@@ -52,13 +52,13 @@ def attention_budget(
     return out, lse, empty
 
 
-def scores_budget(name: str, a: dict[str, Any], shape: tuple[int, ...], contract: Contract) -> Tensor:
+def scores_budget(name: str, a: dict[str, Any], outputs: tuple[Tensor, ...], contract: Contract) -> Tensor:
     """Bound on the error of indexer scores [s,t]."""
     blocks = indexer.packed(**a) if name == "indexer_scores" else indexer.paged(**a)
-    return indexer.expectation(contract, blocks, shape)[1]
+    return indexer.expectation(contract, blocks, outputs[0].shape)[1].to(outputs[0].device)
 
 
-def merge_budget(a: dict[str, Any], contract: Contract) -> tuple[Tensor, Tensor]:
+def merge_budget(a: dict[str, Any], outputs: tuple[Tensor, ...], contract: Contract) -> tuple[Tensor, Tensor]:
     """Bounds on the errors of a merge: out [s,h,v], LSE [s,h]."""
     _, out, _, lse, _ = merge.expectation(contract, **a)
-    return out, lse
+    return out.to(outputs[0].device), lse.to(outputs[0].device)

@@ -149,22 +149,19 @@ class Call:
         return self._answer(a, operator(self.name).settle(a, outputs, self.contract))
 
     def _answer(self, a: dict[str, Any], raw: tuple[Tensor, ...]) -> Answer:
-        where = raw[0].device  # budgets may be made elsewhere than the answers
         if self.name in ATTENTION:
             return self._attention(a, raw)
         if self.name in INDEXER:
-            allowed = scores_budget(self.name, a, raw[0].shape, self.contract).to(where)
-            return Answer(raw, raw[0].double(), allowed)
+            return Answer(raw, raw[0].double(), scores_budget(self.name, a, raw, self.contract))
         if self.name == "merge_lse":
-            allowed, lse_allowed = (each.to(where) for each in merge_budget(a, self.contract))
+            allowed, lse_allowed = merge_budget(a, raw, self.contract)
             unit = LN2 if self.contract.lse_base == "2" else 1.0
             return Answer(raw, raw[0].double(), allowed, raw[1].double() * unit, lse_allowed)
         out = selected_scores(a, raw[0]) if self.name == "topk_select" else raw[0].float().double()
         return Answer(raw, out, torch.zeros_like(out))
 
     def _attention(self, a: dict[str, Any], raw: tuple[Tensor, ...]) -> Answer:
-        where = raw[0].device
-        allowed, lse_allowed, empty = (each.to(where) for each in attention_budget(self.name, a, raw, self.contract))
+        allowed, lse_allowed, empty = attention_budget(self.name, a, raw, self.contract)
         out = raw[0].double()
         if self.contract.empty_out != "zero":
             out = out.masked_fill(empty[..., None], 0.0)

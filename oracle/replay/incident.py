@@ -6,7 +6,6 @@ Three kinds of file: ``prompts`` (the default: a model reads prompts, and its wo
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any
 
 from ...fixtures import PATH
 from ...reference.routing import Mode
-from ..errors import BadInput, unknown
+from ..errors import unknown
+from ..toml_file import read_toml
 from .operator_incident import KernelCase, KernelVariant, OperatorIncident
 from .records import filled, record
 from .steps_incident import Model, Scaled, StepsIncident, StepsScene, StepsVariant
@@ -114,10 +114,7 @@ def load_incident(name: str) -> AnyIncident:
 
 def read_incident(path: Path) -> AnyIncident:
     """Raises BadInput with file and table for unknown or missing keys."""
-    try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise BadInput(f"{path}: expected a TOML file of an incident, {error}") from error
+    data = read_toml(path, f"{path}", "a TOML file of an incident")
     kind = data.setdefault("kind", "prompts")
     if kind not in _KINDS:
         raise unknown(f"kind of incident in {path.name}", str(kind), _KINDS)

@@ -7,7 +7,7 @@ from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
 from attnoracle.oracle.faults import FAULTS, fault
 from attnoracle.oracle.faults.simulated import KERNELS, SIMULATED
-from attnoracle.oracle.pool import cost
+from attnoracle.oracle.fleet.pool import cost
 from attnoracle.oracle.suites import suite
 
 STATEFUL = [one.name for one in FAULTS if "sequence" in one.options]

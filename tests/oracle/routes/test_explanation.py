@@ -104,7 +104,7 @@ def test_json(route) -> None:
         (["q9", "--png", "x.png"], "--png: expected --sweep beside it"),
         (["--diff", "vllm-51298", "vllm-52512", "--rules", "vllm-0.33"], "expected none beside --diff"),
         (["--diff", "vllm-51298", "vllm-52513"], "nearest: vllm-52512"),
-        (["q9", "--rules", "/no/such.toml"], "/no/such.toml: expected a TOML file"),
+        (["q9", "--rules", "/no/such.toml"], "/no/such.toml: cannot be read: No such file"),
     ],
     ids=" ".join,
 )  # fmt: skip

@@ -28,7 +28,7 @@ SHARE = 0.8
 LOOK = 0.25
 #: Bytes kept of what a kernel printed.
 SAID = 4096
-_PRELOAD = ["attnoracle.oracle.preload"]
+_PRELOAD = ["attnoracle.oracle.fleet.preload"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,11 +8,11 @@ from typing import Any
 
 from .environment import commit, version
 from .errors import BadInput
-from .records import parse_verdict
+from .fleet.worker import Pair
+from .reports.json_reading import parse_verdict
 from .reports.json_report import finite, verdict_record
 from .state_file import StateFile
 from .verdict import Verdict
-from .worker import Pair
 
 SCHEMA = "attnoracle.check-state/1"
 

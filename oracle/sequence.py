@@ -4,7 +4,8 @@ A plan, a mask or a scale that survives from the first call, an answer cached by
 still holds the partial results of a longer call, one output buffer for all calls: none of them shows while a kernel
 only ever sees one set of values. Here it is called, everything it was given is overwritten in place and it is prepared
 and called again: once with the same shapes, tensors of another seed, a key moved from one request to another and
-another scale; then with a key less. Each answer is judged on its own inputs, and the first has to be what it was.
+another scale; then with a key less; then with a query less. Each answer is judged on its own inputs, and the first has
+to be what it was.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ def later_calls(case: Case, inputs: Inputs, device: str) -> Iterator[tuple[Case,
 
 
 def _others(case: Case) -> Iterator[Case]:
-    """The cases of the later calls: as many keys as the first, then fewer where the operator has keys of its own."""
+    """The cases of the later calls: as many keys as the first, then fewer where the operator has keys of its own, then
+    fewer queries."""
     keys = list(case.k_lens)
     giver = next((i for i, n in enumerate(keys) if n > 1), None)
     if giver is not None and len(keys) > 1 and case.operator != "merge_lse":
@@ -78,6 +80,16 @@ def _others(case: Case) -> Iterator[Case]:
     if giver is not None and case.operator not in ("topk_select", "merge_lse"):
         keys[giver] -= 1
         yield replace(case, seed=case.seed + 2 * OTHER_SEED, k_lens=tuple(keys))
+    if (queries := _one_less(case)) != case.q_lens:
+        yield replace(case, seed=case.seed + 3 * OTHER_SEED, q_lens=queries, k_lens=tuple(keys))
+
+
+def _one_less(case: Case) -> tuple[int, ...]:
+    """Query lengths with one query less, of each request where all have as many; none loses its last."""
+    if case.operator == "paged_indexer_scores":
+        return tuple(max(1, q - 1) for q in case.q_lens)
+    longest = max(range(len(case.q_lens)), key=lambda i: case.q_lens[i])
+    return tuple(q - (i == longest and q > 1) for i, q in enumerate(case.q_lens))
 
 
 def _overwritten(arguments: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:

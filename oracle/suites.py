@@ -1,9 +1,10 @@
 """The suites: which cases `attnoracle check` runs. Literal tables; a row is one batch, its kind and its options.
 
-``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: two minutes on
-                two cores, in Triton's interpreter
+``quick``       real head dims, a tensor-parallel slice of heads, reduced top-k, short ragged batches: under a
+                minute on two cores, in Triton's interpreter
 ``full``        every kind and option of every operator, tile edges, several head counts and dtypes, all geometries,
-                and the reach of ``suite_reach``: many requests, rows, heads, keys, slots, and all of a cache
+                the reach of ``suite_reach`` (many requests, rows, heads, keys, slots, all of a cache), and every two
+                properties together (``suite_pairs``)
 ``production``  the shapes that engines run, for a GPU: thousands of queries, all heads, top-2048, 65,536 keys
 
 A case's seed is the suite's seed plus its place in the table, so that no two draw the same values.
@@ -22,6 +23,7 @@ from .geometry import Geometry
 from .inputs import kinds_of
 from .suite_layouts import PRODUCTION, QUICK
 from .suite_layouts import full as full_layouts
+from .suite_pairs import pair_cases
 from .suite_reach import OWN_KINDS, reach_cases
 from .suite_row import Row
 from .suite_row import ragged as _ragged
@@ -156,6 +158,9 @@ TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
     "topk_select": (SELECT, 1),
     "merge_lse": (MERGE, 4),
 }
+#: Operators whose cases on GLM-5.3-Flash would be those on GLM-5, number by number: keys are as wide in all, rotated or
+#: not, values too, and the scale is the same.
+TWINS = ("dense_mha", "masked_mha", "merge_lse")
 INDEXED = ("indexer_scores", "paged_indexer_scores", "topk_select")
 
 
@@ -241,11 +246,13 @@ def _full(seed: int) -> Iterator[Case]:
     yield from _quick(seed)
     for geometry in ("deepseek-v3.2", "glm-5", "glm-5.3-flash"):
         for operator, rows in _every(geometry).items():
-            yield from _cases(geometry, operator, rows, 0, seed + 1000)
+            if geometry != "glm-5.3-flash" or operator not in TWINS:
+                yield from _cases(geometry, operator, rows, 0, seed + 1000)
     for geometry in ("deepseek-v3.2", "glm-5.3-flash"):
         for operator, rows in full_layouts(indexer=geometry == "deepseek-v3.2").items():
             yield from _cases(geometry, operator, rows, 1, seed + 2000)
     yield from reach_cases(seed + 3000)
+    yield from pair_cases(seed + 4000)
 
 
 def _kinds(operator: str) -> tuple[str, ...]:

@@ -32,7 +32,7 @@ def serve(path: str) -> int:
 
     import attnoracle.oracle.check
     import attnoracle.oracle.cli.app
-    import attnoracle.oracle.pool
+    import attnoracle.oracle.fleet.pool
     import attnoracle.oracle.reports.table  # noqa: F401
     from attnoracle.oracle.cli.app import main
     from attnoracle.oracle.confinement import ensure_server

@@ -10,8 +10,8 @@ from rich.text import Text
 
 from ...oracle.geometry import Geometry
 from ...oracle.reports.plain import line, plural
+from ...oracle.reports.route_picture import require_matplotlib
 from ...oracle.routes.grammar import length_text
-from ...oracle.routes.picture import require_matplotlib
 from . import borrowed
 from .crossover import Point, Row
 from .report import milliseconds

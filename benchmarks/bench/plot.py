@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
 
-from ...oracle.routes.picture import require_matplotlib
+from ...oracle.reports.route_picture import require_matplotlib
 from .measure import Result
 from .ratios import is_ours
 from .report import figures, milliseconds, title

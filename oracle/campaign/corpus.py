@@ -16,8 +16,8 @@ from typing import Any, Self
 from ..case import Case
 from ..environment import version
 from ..errors import BadInput
+from ..fleet.worker import Pair
 from ..state_file import StateFile
-from ..worker import Pair
 from .result import Result
 
 NAME, VERSION = "attnoracle.corpus", 1

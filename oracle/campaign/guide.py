@@ -14,7 +14,7 @@ from random import Random
 
 from ..case import Case
 from ..cause.named import operator_of
-from ..worker import Pair
+from ..fleet.worker import Pair
 from .classes import GROUPS, Class, Classes, classes
 from .mutate import mutated
 from .result import Result

@@ -18,8 +18,8 @@ from ..environment import commit
 from ..fleet.calls import Calls
 from ..fleet.feed import Feed
 from ..fleet.protocol import Engine
+from ..fleet.worker import Pair
 from ..verdict import Status, Verdict
-from ..worker import Pair
 from .cause import ends_its_process, look_into
 from .corpus import Corpus
 from .findings import Finding, Findings

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..records import parse_verdict
+from ..reports.json_reading import parse_verdict
 from ..reports.json_report import finite, verdict_record
 from ..reports.summary import worst_ratio
 from ..verdict import STATUSES, Status, Verdict

@@ -16,13 +16,13 @@ from ..config import load
 from ..environment import installed
 from ..errors import BadInput, Unsupported
 from ..facts import facts
+from ..fleet.pool import cost
+from ..fleet.worker import Pair
 from ..geometry import Geometry
 from ..inputs import kinds_of
 from ..inputs.options import INDEXERS
 from ..inputs.options import check as check_options
 from ..inputs.ranges import HEADS, SELECTING, TOPKS, choices, compatible, dtypes, settled
-from ..pool import cost
-from ..worker import Pair
 from .lengths import edged, uniform
 from .scenes import KINDS, is_scene
 from .scenes import drawn as drawn_scene

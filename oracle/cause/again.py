@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from ..case import Case
 from ..check import check
-from ..pool import Pool
+from ..fleet.pool import Pool
 from ..verdict import Verdict
 from .named import Make, named
 

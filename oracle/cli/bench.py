@@ -12,7 +12,7 @@ from . import options
 from .guests import geometries
 from .terminal import check_target
 
-Batches = Annotated[list[str] | None, typer.Argument(metavar="BATCH…", help="Like q4k, q512s8k or 8q1s2k_2q512s4k.")]
+Batches = Annotated[list[str] | None, typer.Argument(metavar="BATCH", help="Like q4k, q512s8k or 8q1s2k_2q512s4k.")]
 Operator = Annotated[str, typer.Option("--operator", metavar="NAME", help="What is timed.")]
 Geometry = Annotated[str, typer.Option("--geometry", metavar="NAME", help="Model or config.")]
 Heads = Annotated[
@@ -25,7 +25,9 @@ TopK = Annotated[
 Pattern = Annotated[
     str, typer.Option("--pattern", metavar="NAME", help="causal-random, overlapping, prefix, window, …")
 ]
-Dtype = Annotated[str, typer.Option("--dtype", metavar="NAME", help="[default: bf16; e4m3 for the indexer]")]
+Dtype = Annotated[
+    str, typer.Option("--dtype", metavar="NAME", help="Of the inputs. [default: bf16; e4m3 for the indexer]")
+]
 Kind = Annotated[str, typer.Option("--kind", metavar="NAME", help="How values are drawn, as in check.")]
 Sweep = Annotated[
     list[str] | None, typer.Option("--sweep", metavar="FIELD=A,B", help="Like heads=64,32,16,8. Repeatable.")
@@ -33,13 +35,15 @@ Sweep = Annotated[
 Config = Annotated[
     list[str] | None, typer.Option("--config", metavar="NAME|FILE", help="A grid of shapes. Repeatable.")
 ]
-Seconds = Annotated[float, typer.Option("--seconds", min=0.0, help="Timed for about so long, each on each shape.")]
+Seconds = Annotated[
+    float, typer.Option("--seconds", metavar="SECONDS", min=0.0, help="Timed for about so long, each on each shape.")
+]
 Csv = Annotated[str | None, typer.Option("--csv", metavar="FILE", help="Write CSV; - is stdout.")]
 Png = Annotated[str | None, typer.Option("--png", metavar="FILE", help="Draw the rates (needs matplotlib).")]
 
 Tp = Annotated[
     list[int] | None,
-    typer.Option("--tp", metavar="N", min=1, help="For the words below: tensor-parallel sizes. [default: 1 2 4 8]"),
+    typer.Option("--tp", metavar="N", min=1, help="With a word: tensor-parallel sizes. Repeatable. [default: 1 2 4 8]"),
 ]
 Routes = Annotated[
     list[str] | None,
@@ -47,9 +51,9 @@ Routes = Annotated[
 ]
 Requests = Annotated[
     list[int] | None,
-    typer.Option("--requests", metavar="N", min=1, help="For decode: so many at once. [default: 1 8 32]"),
+    typer.Option("--requests", metavar="N", min=1, help="For decode: so many at once. Repeatable. [default: 1 8 32]"),
 ]
-Steps = Annotated[int, typer.Option("--steps", min=4, help="For decode: tokens of each request.")]
+Steps = Annotated[int, typer.Option("--steps", metavar="N", min=4, help="For decode: tokens of each request.")]
 #: Words that may stand before, or instead of, batches.
 MODES = ("crossover", "whole", "decode")
 Policy = Annotated[str | None, typer.Option("--policy", metavar="FILE", help="For crossover: write the routing table.")]
@@ -88,7 +92,7 @@ def bench(
     down where the indexer may skip short prompts.
     """
     from ..errors import BadInput
-    from ..routes.picture import require_matplotlib
+    from ..reports.route_picture import require_matplotlib
 
     for name, target in (("--json", json), ("--csv", csv), ("--png", png), ("--policy", policy)):
         check_target(name, target)

@@ -35,7 +35,7 @@ app = typer.Typer(
 )
 
 
-@app.command()
+@app.command(short_help="Which commit changed the verdict.")
 @grouped
 def commits(
     context: typer.Context,
@@ -43,9 +43,12 @@ def commits(
     bad: given.Bad,
     repository: Annotated[Path, typer.Option("--repository", "-C", metavar="DIR", help="A git repository.")] = Path(),
     build: Annotated[str, typer.Option("--build", metavar="COMMAND", help="Run in each commit's work tree.")] = "",
-    build_timeout: Annotated[float, typer.Option("--build-timeout", metavar="SECONDS", min=1)] = 3600.0,
+    build_timeout: Annotated[
+        float, typer.Option("--build-timeout", metavar="SECONDS", min=1, help="For one build; longer is a skip.")
+    ] = 3600.0,
     path: Annotated[
-        list[str] | None, typer.Option("--path", metavar="DIR", help="Of the work tree, first on PYTHONPATH. [.]")
+        list[str] | None,
+        typer.Option("--path", metavar="DIR", help="Of the work tree, first on PYTHONPATH. Repeatable. [default: .]"),
     ] = None,
     all_parents: Annotated[bool, typer.Option("--all-parents", help="Commits of merged branches too.")] = False,
     *,
@@ -74,11 +77,11 @@ def commits(
             axis.close()
 
 
-@app.command()
+@app.command(short_help="Which release changed the verdict.")
 @grouped
 def packages(
     context: typer.Context,
-    package: Annotated[list[str], typer.Argument(metavar="PACKAGE…", help="On the index that pip uses.")],
+    package: Annotated[list[str], typer.Argument(metavar="PACKAGE", help="On the index that pip uses.")],
     good: Annotated[list[str], typer.Option("--good", metavar="VERSION", help="Of each package, in their order.")],
     bad: Annotated[list[str], typer.Option("--bad", metavar="VERSION", help="Of each package, in their order.")],
     held: Annotated[
@@ -119,7 +122,7 @@ def packages(
         _search(context, axis, str(axis.good), str(axis.bad), probe, head, found)
 
 
-@app.command()
+@app.command(short_help="From which length, head count or top-k on a case fails.")
 @grouped
 def sizes(
     context: typer.Context,
@@ -144,12 +147,12 @@ def sizes(
     _search(context, axis, str(int(good)), str(int(bad)), probe, {"axis": axis.name}, search)
 
 
-@app.command()
+@app.command(short_help="Which of many differences matters.")
 def knobs(
     context: typer.Context,
     good: Annotated[list[str], typer.Option("--good", metavar="VARIANT", help="Or NAME=VALUE, repeatable.")],
     bad: Annotated[list[str], typer.Option("--bad", metavar="VARIANT", help="Or NAME=VALUE, repeatable.")],
-    incident: Annotated[str | None, typer.Argument(metavar="[INCIDENT]", help="Like pr-52512.")] = None,
+    incident: Annotated[str | None, typer.Argument(metavar="INCIDENT", help="Like pr-52512.")] = None,
     length: Annotated[int, typer.Option("--length", metavar="TOKENS", min=27, help="Of the incident's prompt.")] = 257,
     case: given.Case = None,
     implementation: given.Implementation = None,
@@ -194,7 +197,7 @@ def knobs(
     bisect_report.report_culprit(console(stderr=json == "-"), culprit)
 
 
-@app.command()
+@app.command(short_help="Which stage of a layer makes the difference.")
 def stages(
     context: typer.Context,
     incident: Annotated[str, typer.Argument(metavar="INCIDENT", help="Like pr-52512.")],

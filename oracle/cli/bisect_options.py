@@ -23,7 +23,7 @@ Implementation = Annotated[
     str | None, typer.Option("--implementation", "-i", metavar="NAME", help="Like indexer_scores/triton.")
 ]
 Impl = Annotated[
-    str | None, typer.Option("--impl", metavar="MODULE:NAME", help="A kernel of your own instead; with --operator.")
+    str | None, typer.Option("--impl", metavar="TARGET", help="A callable of yours instead. Takes --operator.")
 ]
 Operator = Annotated[str | None, typer.Option("--operator", metavar="NAME", help="Of the kernel of --impl.")]
 ContractFile = Annotated[str | None, typer.Option("--contract", metavar="FILE", help="What --impl promises.")]

@@ -11,12 +11,12 @@ from ..confinement import Confinement
 from ..environment import environment
 from ..errors import BadInput
 from ..fleet.choose import Place
+from ..fleet.pool import Pool, default_jobs
+from ..fleet.pool import judge as judge_one
+from ..fleet.worker import Pair
 from ..history import add as add_to_history
-from ..pool import Pool, default_jobs
-from ..pool import judge as judge_one
 from ..reports.summary import FAULT, Summary
 from ..verdict import Verdict
-from ..worker import Pair
 from . import causes, guests
 from .check_options import Asked, Outputs
 from .groups import grouped

@@ -8,7 +8,7 @@ import typer
 
 from ..device import settle
 from ..errors import BadInput
-from ..pool import Pool, default_jobs
+from ..fleet.pool import Pool, default_jobs
 from . import options
 from .judging import judge
 from .released import Cache
@@ -34,7 +34,7 @@ def compare(
     cache: Cache = None,
     json: options.Json = None,
 ) -> None:
-    """Who of two is off, where, and by how much of the budget."""
+    """Say who of two is off, where, and by how much of the budget."""
     from ..compare import paired, released
     from ..environment import environment
     from ..reports import compare_report

@@ -20,7 +20,7 @@ class Name(StrEnum):
     sglang = "sglang"
 
 
-EngineName = Annotated[Name, typer.Argument(metavar="ENGINE", help="vllm or sglang.")]
+EngineName = Annotated[Name, typer.Argument(metavar="ENGINE", help="Whose code is asked.")]
 Source = Annotated[
     str | None, typer.Option("--source", metavar="FOLDER", help="Its Python sources. [default: the installed package]")
 ]

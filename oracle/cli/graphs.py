@@ -100,8 +100,8 @@ def _run(
     planned: list[Job], where: str, jobs: int | None, json: str | None, command: list[str], *, quiet: bool
 ) -> None:
     from ..environment import environment
+    from ..fleet.pool import default_jobs
     from ..graphs import matrix
-    from ..pool import default_jobs
     from ..reports import graphs_report
     from ..reports.json_report import document, dumps
     from ..reports.progress import progress

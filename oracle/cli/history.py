@@ -9,7 +9,7 @@ import typer
 from . import options
 from .terminal import check_target, console, write
 
-Files = Annotated[list[str], typer.Argument(metavar="FILE...", help="Histories that check --history wrote.")]
+Files = Annotated[list[str], typer.Argument(metavar="FILE", help="Histories that check --history wrote.")]
 CasePattern = Annotated[str, typer.Option("--case", metavar="ID", help="Like 'sparse_mqa:glm-5:*'.")]
 Name = Annotated[str, typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'.")]
 Into = Annotated[str | None, typer.Option("--into", metavar="FILE", help="Merge the runs of all files into this one.")]

@@ -13,12 +13,12 @@ from ..errors import BadInput
 from ..fleet.feed import drive
 from ..fleet.kinds import differing
 from ..fleet.protocol import Engine
+from ..fleet.worker import Pair
 from ..ledger import Known, apply
 from ..reports.page import Attached
 from ..reports.progress import progress
 from ..reports.summary import Summary
 from ..verdict import STATUSES, Status, Verdict
-from ..worker import Pair
 from .terminal import check_target, clean_stdout, console, write
 
 

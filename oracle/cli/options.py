@@ -76,7 +76,7 @@ Memory = Annotated[
 Resume = Annotated[
     str | None, typer.Option("--resume", metavar="FILE", help="Keep verdicts here; go on from it if it exists.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Seed of the suite.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same cases.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is stdout.")]
 JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML; - is stdout.")]
 BundleFolder = Annotated[

@@ -51,7 +51,7 @@ def replay(
     list_: List = False,
 ) -> None:
     """Replay an incident: the faulty variants must fail as they did, the cures must not."""
-    from ..pool import default_jobs
+    from ..fleet.pool import default_jobs
     from ..replay.incident import incidents, load_incident
     from ..replay.play import prepare
 

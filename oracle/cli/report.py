@@ -21,7 +21,7 @@ SCHEMAS = ("attnoracle.check", "attnoracle.diagnose", "attnoracle.route", "attno
 
 Files = Annotated[
     list[str],
-    typer.Argument(metavar="FILE...", help="What --json of check wrote; of diagnose, route, audit: joins the page."),
+    typer.Argument(metavar="FILE", help="What --json of check wrote; of diagnose, route, audit: joins the page."),
 ]
 Audit = Annotated[
     str | None, typer.Option("--audit", metavar="FILE", help="What audit --json wrote: the same as among the files.")
@@ -37,7 +37,7 @@ def report(
     audit: Audit = None,
 ) -> None:
     """Make pages of runs: HTML, Markdown, JUnit; without any of them, the table."""
-    from ..records import parse_verdict
+    from ..reports.json_reading import parse_verdict
     from ..reports.summary import Summary
     from ..reports.table import report as table
 

@@ -14,7 +14,7 @@ from ..campaign.scenes import KINDS
 from ..case import Case
 from ..device import settle
 from ..errors import BadInput
-from ..pool import Pool
+from ..fleet.pool import Pool
 from ..reports.summary import FAULT, NOTHING, WELL, Summary
 from ..reports.table import closing, print_block
 from ..verdict import Verdict

@@ -57,7 +57,7 @@ def route(
     if audit:
         request.audit(rules, geometry, tuple(prefills or (1, 2, 4, 8)), workspace_mib)
         return
-    from ..routes.printing import heading
+    from ..reports.route_report import heading
     from ..routes.setup import make_deployment
 
     model = geometry or _MODEL
@@ -140,8 +140,8 @@ class _Request:
         return people
 
     def explain(self, rules: Rules, deployment: Deployment, batch: Batch, kind: Any, mode: Any) -> None:
+        from ..reports.route_report import print_explanation
         from ..routes.explain import explain
-        from ..routes.printing import print_explanation
 
         found = explain(rules, deployment, batch, kind=kind, mode=mode)
         summary = {"route": found.route, "runs": found.runs, "skip": found.skip, "hazards": len(found.hazards)}
@@ -149,8 +149,8 @@ class _Request:
         raise typer.Exit(1 if found.hazards else 0)
 
     def sweep(self, rules: Rules, deployment: Deployment, prefills: int, png: str | None) -> None:
-        from ..routes.picture import draw, require_matplotlib
-        from ..routes.printing import print_map
+        from ..reports.route_picture import draw, require_matplotlib
+        from ..reports.route_report import print_map
         from ..routes.sweep import sweep
 
         if png:
@@ -164,8 +164,8 @@ class _Request:
         raise typer.Exit(1 if "!" in found.used else 0)
 
     def compare(self, before: Rules, after: Rules, deployment: Deployment) -> None:
+        from ..reports.route_report import print_comparison
         from ..routes.diff import compare
-        from ..routes.printing import print_comparison
 
         found = compare(before, after, deployment)
         settings = [{"name": name, "before": old, "after": new} for name, old, new in found.settings]
@@ -176,8 +176,8 @@ class _Request:
         self, rules: str | None, geometry: str | None, prefills: tuple[int, ...], workspace_mib: int | None
     ) -> None:
         from ..config import load
+        from ..reports.route_audit_report import boundaries_json, findings_json, print_audit
         from ..routes.audit import audit_rules, merge
-        from ..routes.audit_report import boundaries_json, findings_json, print_audit
 
         model = load(geometry) if geometry else None
         dims = (model.qk_head_dim, model.v_head_dim) if model else None

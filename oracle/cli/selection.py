@@ -10,8 +10,8 @@ from ...optimized.implementation import Implementation
 from ..case import Case
 from ..config import names
 from ..errors import BadInput, unknown
+from ..fleet.worker import Pair
 from ..guests import known
-from ..worker import Pair
 
 
 def implementations(

@@ -35,9 +35,14 @@ def shrink(
         bool, typer.Option("--flaky", help="It fails now and then: measure how often, and repeat runs.")
     ] = False,
     confidence: Annotated[
-        float, typer.Option("--confidence", min=0.5, max=0.999999, help="That no smaller case was given up wrongly.")
+        float,
+        typer.Option(
+            "--confidence", metavar="P", min=0.5, max=0.999999, help="That no smaller case was given up wrongly."
+        ),
     ] = 0.99,
-    seconds: Annotated[float, typer.Option("--seconds", min=1.0, help="Stop looking after this time.")] = 120.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", metavar="SECONDS", min=1.0, help="Stop looking after this time.")
+    ] = 120.0,
     timeout: options.Timeout = None,
     bundle: Annotated[str | None, typer.Option("--bundle", metavar="DIR", help="Write the result there.")] = None,
     json: options.Json = None,

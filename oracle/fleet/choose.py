@@ -10,9 +10,9 @@ from typing import Any
 from ..confinement import Confinement
 from ..device import settle
 from ..errors import BadInput
-from ..worker import Judge
 from .calls import Calls, ProcessCalls, StoppableCalls, ThreadCalls
 from .protocol import Engine
+from .worker import Judge
 
 ENGINES = ("local", "ray")
 
@@ -68,7 +68,7 @@ class Place:
         ``kind``: of the devices of a cluster, those of this kind alone.
         """
         if self.ray is None:
-            from ..pool import Pool, default_jobs
+            from .pool import Pool, default_jobs
 
             count = jobs or default_jobs(self.device)
             with Pool(

@@ -17,9 +17,9 @@ from ..errors import BadInput, Unsupported
 from ..guests import known
 from ..threads import limit_threads
 from ..verdict import Verdict
-from ..worker import Judge, Pair, portable
 from .kinds import ACCELERATOR, kinds
 from .protocol import Answer, Lost
+from .worker import Judge, Pair, portable
 
 #: Seconds of work in one batch, and most jobs in it.
 BATCH, MOST = 2.0, 64

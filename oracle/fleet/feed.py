@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 
 from ..guests import known
 from ..verdict import Verdict
-from ..worker import Pair
 from .protocol import Answer, Engine, Lost
+from .worker import Pair
 
 OnResult = Callable[[int, Verdict], None]
 OnDone = Callable[[Verdict], None]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from ..verdict import Verdict
-from ..worker import Pair
+from .worker import Pair
 
 
 @dataclass(frozen=True, slots=True)

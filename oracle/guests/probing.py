@@ -11,7 +11,7 @@ from ...optimized.implementation import Implementation
 from ..calling import Raised
 from ..case import DTYPES, Case
 from ..confinement import Confinement
-from ..pool import run
+from ..fleet.pool import run
 from ..verdict import Verdict
 from . import known
 from .contract_file import Limits, spelled

@@ -17,6 +17,8 @@ TILE = 128
 #: Floors by option: (least_amax, least_scale); vLLM's quantisers know all three.
 FLOORS = {"amax-1e-10": (1e-10, 0.0), "scale-1e-4": (0.0, 1e-4)}
 FLOOR = (1e-4, 0.0)
+#: Kinds that rotated dims, which have no block of their own, are drawn in as well.
+ROPE_KINDS = ("zeros", "nonfinite", "spread")
 #: Scales of a whole cache, none a power of two.
 K_SCALES = (0.0371, 0.7, 1.3)
 
@@ -46,7 +48,8 @@ def write_cache(site: Site) -> dict[str, object]:
     rope = site.arena.allocate("rope", (case.queries, r), site.dtype)
     tokens = site.batch.q
     if r:
-        rng.fill(rope, lambda a, b: quantised.values("randn", "rope", case.seed, tokens[a:b], r, r, site.dtype))
+        kind = case.kind if case.kind in ROPE_KINDS else "randn"
+        rng.fill(rope, lambda a, b: quantised.values(kind, "rope", case.seed, tokens[a:b], r, r, site.dtype))
     site.arena.place("slots", new_slots(site, pages))
     _allocate_cache(site, pages, cache_format, c, r)
     least_amax, least_scale = _floor(case, (0.0, 1e-4))

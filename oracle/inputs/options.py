@@ -14,7 +14,10 @@ from .poison import POISONS
 
 _POISON = {f"poison-{name}": f"what does not matter holds {name} values" for name in POISONS}
 _NONCAUSAL = {"noncausal": "every query may see every key of its request"}
-_BACKWARDS = {"backwards": "windows run from the last key to the first: a tile's last row does not reach furthest"}
+_BACKWARDS = {
+    "backwards": "windows run from the last key to the first: a tile's last row does not reach furthest",
+    "inverted": "windows without keys end before they start, those of the first request below 0",
+}
 _Q_SCALE = {"q-scale": "scales of the queries are an argument of their own, not folded into the weights"}
 _EMPTY = {"empty-rows": "some queries, the first of each request among them, are given no key"}
 

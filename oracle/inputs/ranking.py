@@ -13,11 +13,14 @@ from .site import Site
 def windows(site: Site) -> tuple[Tensor, Tensor]:
     """ks and ke of every query, int64 [s]: its request's keys in the packed keys, causal, ``ke`` exclusive.
 
-    With the option ``backwards`` the first query has the window of the last one, and so on.
+    With the option ``backwards`` the first query has the window of the last one, and so on. With ``inverted`` an empty
+    window ends before it starts, as that of a padded decode row does, whose length is that of no request.
     """
     q = site.batch.q
     start = site.batch.cu_k[q.request]
     end = start + q.visible()
+    if "inverted" in site.case.options:
+        end = torch.where(end == start, start - 1 - q.position, end)
     return (start.flip(0), end.flip(0)) if "backwards" in site.case.options else (start, end)
 
 

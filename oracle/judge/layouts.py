@@ -19,6 +19,7 @@ from . import exact
 from .exact import Outputs, Part, Reading
 from .findings import Judgement
 from .misreadings import named_pages, outside, planes_to_rows, rows_to_planes, scales_cut, scales_read
+from .stored_nan import counting
 
 Arguments = Mapping[str, Any]
 #: What is compared, and the mistakes to name: (inputs, outputs, contract) to both.
@@ -143,7 +144,9 @@ def _written(
         readings.append(Reading(SIDE_BY_SIDE, as_rows))
     if bool(own.any()):
         readings.append(Reading("nothing was written", lambda: (before,), True))
-    return (Part(name, expected, observed, axes),), readings
+    written = torch.zeros(rows, dtype=torch.bool, device=observed.device)
+    written[slots[own].long()] = True
+    return (Part(name, expected, observed, axes, counting(a, expected, observed, written)),), readings
 
 
 def _gather(a: Arguments, outputs: Outputs, contract: Contract) -> Task:

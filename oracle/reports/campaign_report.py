@@ -21,9 +21,9 @@ from ..campaign.scenes import repro as scene_repro
 from ..cause.named import FAULT as PLANTED
 from ..cause.named import HIDDEN
 from ..ledger import Known
-from ..records import parse_verdict
 from ..verdict import STATUSES, Status, Verdict
 from . import json_report
+from .json_reading import parse_verdict
 from .plain import duration, line, plural
 from .summary import FAULT, NOTHING, WELL, Summary
 

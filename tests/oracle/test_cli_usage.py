@@ -2,13 +2,17 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
 from attnoracle.oracle.cli import terminal
 from attnoracle.oracle.errors import BadInput
+
+README = Path(__file__).parents[2] / "README.md"
 
 
 @pytest.fixture
@@ -43,8 +47,10 @@ def test_version_and_help(attnoracle):
     assert code == 0 and out.startswith("attnoracle 0.")
     code, out, _ = attnoracle("--help")
     assert code == 0
-    for command in ("check", "repro", "replay", "doctor"):
-        assert f"\n  {command} " in out
+    lines = [line.split(maxsplit=1) for line in out.partition("Commands:\n")[2].partition("\n\n")[0].splitlines()]
+    table = re.findall(r"`attnoracle (\w+)", README.read_text(encoding="utf-8").partition("## Commands")[2])
+    assert [command for command, _ in lines] == list(dict.fromkeys(table))
+    assert [told for _, told in lines if not told.endswith(".") or told.endswith("...")] == []
     assert all(len(line) <= 80 for line in out.splitlines())
     code, out, _ = attnoracle("check", "--help")
     assert code == 0 and "--implementation" in out

@@ -6,7 +6,7 @@ import pytest
 
 from attnoracle.optimized import triton_runtime
 from attnoracle.oracle.case import Case
-from attnoracle.oracle.pool import run
+from attnoracle.oracle.fleet.pool import run
 
 _MHA = {"heads": 2, "q_lens": (9, 1, 17), "k_lens": (9, 70, 33)}
 CASES = (

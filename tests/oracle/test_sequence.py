@@ -7,7 +7,7 @@ from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check
 from attnoracle.oracle.faults import FAULTS, fault
 from attnoracle.oracle.faults.simulated import KERNELS, SIMULATED
-from attnoracle.oracle.pool import cost
+from attnoracle.oracle.fleet.pool import cost
 from attnoracle.oracle.suites import suite
 
 STATEFUL = [one.name for one in FAULTS if "sequence" in one.options]
@@ -65,3 +65,20 @@ def test_a_later_answer_of_another_shape_is_a_finding():
 
     verdict = check(first_case("dense_mha"), right("dense_mha", shrinking), sequence=True)
     assert verdict.status == "FAIL" and "returned another shape" in verdict.findings[0].message
+
+
+@pytest.mark.parametrize("operator", ["dense_mha", "sparse_mqa", "merge_lse"])
+def test_a_workspace_that_a_longer_call_left_full_is_seen(operator):
+    kept = []
+
+    def last_row_of_a_longer_call(**inputs):
+        out, *rest = KERNELS[operator](**inputs)
+        out = out.clone()
+        if kept and len(kept[-1]) > len(out):
+            out[-1] = kept[-1][len(out) - 1]
+        kept.append(out.clone())
+        return out, *rest
+
+    case = next(case for case in suite("quick") if case.operator == operator and max(case.q_lens) > 1)
+    verdict = check(case, right(operator, last_row_of_a_longer_call), sequence=True)
+    assert {finding.check for finding in verdict.findings} == {"sequence"}

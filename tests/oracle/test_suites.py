@@ -1,8 +1,10 @@
 """The suites: what they hold, that they can be built, and that every seed draws its own values."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
+import torch
 
 from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.oracle.case import Case
@@ -10,10 +12,11 @@ from attnoracle.oracle.cli.check_options import TOO_SLOW
 from attnoracle.oracle.config import load
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.facts import facts
-from attnoracle.oracle.inputs import KINDS
+from attnoracle.oracle.inputs import KINDS, make
 from attnoracle.oracle.inputs.options import check as check_options
+from attnoracle.oracle.suite_pairs import PAIRS, covering, pair_cases
 from attnoracle.oracle.suite_reach import OWN_KINDS, REACH, is_reach
-from attnoracle.oracle.suites import SUITES, fixture_cases, suite
+from attnoracle.oracle.suites import SUITES, TWINS, fixture_cases, suite
 
 MAIN = ("dense_mha", "masked_mha", "sparse_mqa", "indexer_scores")
 
@@ -69,6 +72,32 @@ def test_the_full_suite_reaches_past_what_small_batches_touch():
             assert [case for case in full if case.operator == operator and is_reach(case, name)], (operator, name)
     assert max(len(case.q_lens) for case in full) > 128
     assert max(case.topk for case in full) == 2048 and max(case.keys for case in full) > 65536
+
+
+def test_any_two_choices_meet_in_a_row_and_rows_are_few():
+    for operator, (_, _, _, lists) in PAIRS.items():
+        rows = list(covering(lists))
+        met = {(i, row[i], j, row[j]) for row in rows for i in range(len(row)) for j in range(i)}
+        wanted = sum(len(lists[i]) * len(lists[j]) for i in range(len(lists)) for j in range(i))
+        assert len(met) == wanted, operator
+        longest = sorted((len(choices) for choices in lists), reverse=True)
+        assert longest[0] * longest[1] <= len(rows) <= 1.7 * longest[0] * longest[1] + 2, operator
+
+
+def test_the_pairs_are_in_the_full_suite():
+    full = set(suite("full", 3))
+    assert set(pair_cases(4003)) <= full
+    assert {case.operator for case in pair_cases(0)} == set(PAIRS)
+
+
+@pytest.mark.parametrize("operator", TWINS)
+def test_what_is_left_out_for_a_twin_would_be_the_same_numbers(operator):
+    case = next(case for case in suite("quick") if (case.operator, case.geometry) == (operator, "glm-5"))
+    twin = replace(case, geometry="glm-5.3-flash")
+    one, other = (make(each, load(each.geometry)) for each in (case, twin))
+    assert one.options == other.options
+    for name, tensor in one.tensors.items():
+        assert torch.equal(tensor.nan_to_num(), other.tensors[name].nan_to_num())
 
 
 def test_the_kinds_of_the_reach_have_a_row_there():

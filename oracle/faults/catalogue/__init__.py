@@ -20,6 +20,7 @@ from .layout_places import LAYOUT_PLACES
 from .masks import MASKS
 from .merge import MERGE
 from .paged_indexer import PAGED_INDEXER
+from .pairs import PAIRS
 from .pipeline import PIPELINE
 from .quantisation import QUANTISATION
 from .reach import REACH
@@ -63,6 +64,7 @@ _LISTED: tuple[Fault, ...] = (
     *LAYOUT_PLACES,
     *TRITON_LAYOUTS,
     *REACH,
+    *PAIRS,
 )
 
 #: Faults of convention, and the name that the verdict has to give them.

@@ -12,8 +12,8 @@ from attnoracle.oracle.campaign.space import Space, drawn_case, fitting_here, us
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.errors import Unsupported
 from attnoracle.oracle.faults.hidden import HIDDEN, Lengths, hidden
+from attnoracle.oracle.fleet.pool import cost
 from attnoracle.oracle.inputs import KINDS, OPTIONS
-from attnoracle.oracle.pool import cost
 from attnoracle.oracle.suites import suite
 
 FITS = fitting_here(None)

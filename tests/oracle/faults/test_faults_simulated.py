@@ -5,7 +5,7 @@ import pytest
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.check import check
 from attnoracle.oracle.faults.simulated import KERNELS, SIMULATED, simulated
-from attnoracle.oracle.pool import cost
+from attnoracle.oracle.fleet.pool import cost
 
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
 VARIANTS = [(operator, {}) for operator in KERNELS] + [

@@ -21,8 +21,8 @@ from attnoracle.oracle.cause.again import judge
 from attnoracle.oracle.fleet.choose import Place
 from attnoracle.oracle.fleet.cluster import RayEngine, connect
 from attnoracle.oracle.fleet.feed import drive
+from attnoracle.oracle.fleet.pool import Pool
 from attnoracle.oracle.fleet.ray_calls import RayCalls
-from attnoracle.oracle.pool import Pool
 
 ray = pytest.importorskip("ray", reason="Ray is not installed; pip install 'attnoracle[ray]'")
 pytestmark = [

@@ -7,8 +7,8 @@ import torch
 
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.confinement import Confinement
+from attnoracle.oracle.fleet.pool import run
 from attnoracle.oracle.globals import GlobalState
-from attnoracle.oracle.pool import run
 
 CASE = Case.parse("merge_lse:tiny:h2:q5:k5:bf16:wide:contiguous:-:s0")
 OTHER = CASE.with_seed(1)

@@ -12,7 +12,7 @@ import pytest
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.journal import Journal
-from attnoracle.oracle.records import parse_verdict
+from attnoracle.oracle.reports.json_reading import parse_verdict
 from attnoracle.oracle.reports.json_report import dumps, verdict_record
 
 CASES = [f"merge_lse:tiny:h2:q5:k5:bf16:wide:contiguous:-:s{seed}" for seed in range(6)]

@@ -61,6 +61,61 @@ def test_any_nan_is_as_good_as_another_and_a_number_is_not():
     assert judged(QUANTIZE.format("nonfinite", "-"), number).findings
 
 
+def _stored(id_: str, change) -> list:
+    """Findings on the reference's answer of a writer, its bytes changed."""
+    case = Case.parse(id_)
+    a, written = (make(case, load(case.geometry)).kwargs() for _ in range(2))
+    getattr(reference, case.operator)(**written)
+    name = "cache" if case.operator == "write_cache" else "pages"
+    return layouts.judge_of(case.operator)(a, (change(written[name], a),), CONTRACT, False).findings
+
+
+@pytest.mark.parametrize("fmt", ["fp8_ds_mla", "fp8_e4m3"])
+def test_any_nan_among_the_bytes_of_a_row_is_as_good_as_another(fmt):
+    id_ = f"write_cache:tiny:h1:q9,4:k30,4:fp32:nonfinite:contiguous:{fmt}+page-16+poison-huge:s2"
+    codes = 64 if fmt == "fp8_ds_mla" else 80
+    tail = codes + 4 if fmt == "fp8_ds_mla" else codes
+
+    def other(cache, a):
+        cache = cache.clone()
+        head = cache[..., :codes]
+        cache[..., :codes] = torch.where(head & 127 == 127, head ^ 128, head)
+        rope = cache[..., tail:].contiguous().view(torch.bfloat16)
+        bits = torch.where(rope.isnan(), 0x7FFF, rope.view(torch.int16)).to(torch.int16)
+        cache[..., tail:] = bits.view(torch.uint8)
+        return cache
+
+    def number(cache, a):
+        return torch.where(cache & 127 == 127, cache - 1, cache)
+
+    assert _stored(id_, lambda cache, a: cache) == [] and _stored(id_, other) == []
+    assert _stored(id_, number)
+
+
+def test_any_nan_among_the_codes_of_a_page_is_as_good_as_another():
+    id_ = "write_index:tiny:h1:q9,4:k30,4:fp32:nonfinite:contiguous:page-16+poison-huge:s2"
+
+    def codes(pages, change):
+        pages = pages.clone()
+        head = pages[:, : 16 * 32]
+        pages[:, : 16 * 32] = torch.where(head & 127 == 127, change(head), head)
+        return pages
+
+    assert _stored(id_, lambda pages, a: codes(pages, lambda head: head ^ 128)) == []
+    assert _stored(id_, lambda pages, a: codes(pages, lambda head: head - 1))
+
+
+def test_nan_among_bytes_that_nobody_writes_stays_as_it_is():
+    id_ = "write_cache:tiny:h1:q9,4:k30,4:bf16:randn:contiguous:fp8_e4m3+page-16+poison-nan:s2"
+
+    def touched(cache, a):
+        cache = cache.clone()
+        cache[0, 0] ^= 128  # page 0 belongs to nobody
+        return cache
+
+    assert _stored(id_, lambda cache, a: cache) == [] and _stored(id_, touched)
+
+
 def test_one_wrong_bit_is_found_and_placed():
     def change(codes, scales):
         codes = codes.clone()

@@ -41,6 +41,16 @@ def test_the_right_merge_passes(sides, dtype):
     assert not judgement.findings and judgement.survivors == ()
 
 
+def test_a_merge_in_place_of_one_side_passes_and_one_ten_times_as_rough_does_not(sides):
+    # ring attention: out_a - sigmoid(lse_b - lse_a) (out_a - out_b), in fp32
+    given = sides(spread=30.0)
+    weight = torch.sigmoid(given["lse_b"] - given["lse_a"])[..., None]
+    moved = weight * (given["out_a"] - given["out_b"])
+    assert _judge(given, out=given["out_a"] - moved).findings == []
+    rough = given["out_a"] - moved * (1 + 1e-5)
+    assert _judge(given, out=rough).findings
+
+
 def test_weights_from_the_rounded_lse_pass(sides):
     """exp(a - lse), as combine kernels compute it, errs by the rounding of an LSE of 70."""
     given = sides(s=400, spread=60.0)

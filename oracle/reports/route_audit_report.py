@@ -1,4 +1,4 @@
-"""An audit for people and as JSON."""
+"""An audit of routing tables, for people and as JSON."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..reports.plain import line, plural
-from .audit import STAGES, Row, TableAudit
-from .findings import Finding
-from .grammar import length_text
-from .intervals import Reach
+from ..routes.audit import STAGES, Row, TableAudit
+from ..routes.findings import Finding
+from ..routes.grammar import length_text
+from ..routes.intervals import Reach
+from .plain import line, plural
 
 _STYLES = {"note": "", "warning": "yellow", "error": "bold red"}
 #: These are what the cells of the table show.

@@ -6,14 +6,14 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 
-from .case import Case
-from .confinement import GIVE_UP, LOOK, Confinement, ensure_server, forked, worker_threads
-from .environment import cpu_count
-from .fleet.feed import OnDone, OnResult, drive
-from .fleet.protocol import Answer, Lost
-from .guests import known
+from ..case import Case
+from ..confinement import GIVE_UP, LOOK, Confinement, ensure_server, forked, worker_threads
+from ..environment import cpu_count
+from ..guests import known
+from ..verdict import Verdict
+from .feed import OnDone, OnResult, drive
+from .protocol import Answer, Lost
 from .queues import ByImplementation, Longest, Queue
-from .verdict import Verdict
 from .worker import Judge, Pair, Worker
 
 
@@ -24,7 +24,7 @@ def default_jobs(device: str) -> int:
 
 def judge(case: Case, implementation: str, device: str) -> Verdict:
     """The verdict on an implementation that is known by name."""
-    from .check import check
+    from ..check import check
 
     found = known.find(implementation)
     # State kept between calls is a fault of its own, and nobody else looks for it in a kernel that is not ours.

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import Unsupported
-from .behaviour import LETTERS
-from .sweep import RouteMap
+from ..routes.behaviour import LETTERS
+from ..routes.sweep import RouteMap
 
 _COLOURS = {
     ".": "#d9d9d9",

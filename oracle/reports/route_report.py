@@ -1,4 +1,4 @@
-"""Explanations, maps and comparisons for people."""
+"""Explanations, maps and comparisons of routes, for people."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from rich.text import Text
 from rich.tree import Tree
 
 from ...reference.routing import Deployment, Rules
-from ..reports.plain import line, plural
-from .behaviour import LETTERS
-from .diff import Change, Comparison
-from .explain import Explanation, Step
-from .grammar import batch_text
-from .sweep import RouteMap
+from ..routes.behaviour import LETTERS
+from ..routes.diff import Change, Comparison
+from ..routes.explain import Explanation, Step
+from ..routes.grammar import batch_text
+from ..routes.sweep import RouteMap
+from .plain import line, plural
 
 _STYLES = {".": "dim", "D": "green", "d": "green", "M": "cyan", "Q": "yellow", "!": "bold red", " ": ""}
 _SENTENCES = {

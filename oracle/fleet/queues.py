@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
-from .case import Case
+from ..case import Case
 from .worker import Pair
 
 Cost = Callable[[Case], int]

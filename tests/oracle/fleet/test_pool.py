@@ -10,8 +10,8 @@ import pytest
 from attnoracle.oracle.environment import cpu_count
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.fleet.choose import Place
-from attnoracle.oracle.pool import Pool, cost, default_jobs, run
-from attnoracle.oracle.worker import _ending, portable
+from attnoracle.oracle.fleet.pool import Pool, cost, default_jobs, run
+from attnoracle.oracle.fleet.worker import _ending, portable
 
 
 class Stubborn(Exception):
@@ -121,7 +121,7 @@ def test_one_job_at_a_time_may_have_a_process_of_its_own(judge, make_case, apart
 
 @pytest.mark.parametrize(("jobs", "here"), [(None, False), (1, True)])
 def test_no_kernel_runs_in_the_command_itself_unless_asked(judge, make_case, monkeypatch, jobs, here):
-    monkeypatch.setattr("attnoracle.oracle.pool.default_jobs", lambda device: 1)  # as on CUDA
+    monkeypatch.setattr("attnoracle.oracle.fleet.pool.default_jobs", lambda device: 1)  # as on CUDA
     with Place.of("local", None, "cpu").engine(judge, jobs=jobs) as pool:
         (verdict,) = pool.run([(make_case(), "sparse_mqa/x")], on_result=lambda i, v: None)
     assert (verdict.measures["pid"] == os.getpid()) is here
@@ -177,7 +177,7 @@ def test_ctrl_c_ends_workers_and_run(judge, tmp_path):
     script.write_text(
         "import signal\n"
         "from attnoracle.oracle.case import Case\n"
-        "from attnoracle.oracle.pool import run\n"
+        "from attnoracle.oracle.fleet.pool import run\n"
         f"from {judge.__module__} import judge\n"
         "if __name__ == '__main__':\n"
         # A run in the background of a shell inherits that nobody interrupts it.

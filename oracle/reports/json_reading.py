@@ -1,12 +1,12 @@
-"""Verdicts read back from the records that JSON reports hold; the inverse of ``reports/json_report.py``."""
+"""Verdicts read back from the records that JSON reports hold; the inverse of ``json_report``."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from .case import Case
-from .verdict import STATUSES, Finding, Verdict, Worst
+from ..case import Case
+from ..verdict import STATUSES, Finding, Verdict, Worst
 
 
 def parse_verdict(record: Mapping[str, Any]) -> Verdict:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from ..optimized import interpreter, triton_runtime
-from . import check
-from .guests import known
+from ...optimized import interpreter, triton_runtime
+from .. import check
+from ..guests import known
 
 __all__ = ["check", "known"]
 

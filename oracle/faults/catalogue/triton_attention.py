@@ -181,7 +181,7 @@ TRITON_MASKED = (
     edit(
         "triton-mask-tiles-overwritten", _MASKED, _VISIBLE,
         "count += tl.sum(occupied, 0)", "count = tl.sum(occupied, 0)",
-        "Only the tiles of the last step over the mask are kept.", "", "element",
+        "Only the tiles of the last step over the mask are kept.", "", "element", ("reach=batch",),
     ),
     edit(
         "triton-mask-last-tile-skipped", _MASKED, _MASKED,

@@ -41,8 +41,8 @@ def ran(kernel, inputs):
 
 
 def cases(fault) -> Iterator:
-    """Cases for the fault, likeliest first: random normal, its own kind, the operator's quick suite, what an audit tries
-    first, other seeds."""
+    """Cases for the fault, likeliest first: random normal, its own kind, the operator's quick suite, the first of an
+    audit, other seeds."""
     likeliest = cases_for(fault)[0]
     if fault.operator in BY_QUERY:
         yield replace(likeliest, q_lens=tuple(min(q, 3) for q in likeliest.q_lens))

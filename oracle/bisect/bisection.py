@@ -7,39 +7,18 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, TypeVar
 
 from ..cause.signature import part_of
 from ..errors import BadInput
 from ..fleet.calls import StoppableCalls
+from .axis import Axis
 from .desk import Desk
 from .foresight import State, Wish, ahead
 from .journal import Journal
 from .look import Label, Look, Settings
 from .noisy import END_LOOKS, MOST_END_LOOKS, Doubtful, Tally, distinct
 from .search import Boundary, Certain
-
-
-class Axis(Protocol):
-    """A line of points between two ends, in its own order: commits by history, versions and sizes ascending."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def points(self) -> Sequence[str]: ...
-
-    def look(self, point: str, log: Callable[[str], str]) -> Look:
-        """Run at one point; ``log(name)`` says where output goes, empty for nowhere."""
-        ...
-
-    def command(self, point: str) -> str:
-        """What to type to see that point alone."""
-        ...
-
-    def away(self) -> Axis:
-        """The same axis for looks on another machine: it can be pickled, and leaves nothing there."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,14 +14,12 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..fleet.calls import StoppableCalls
+from .axis import Axis
 from .journal import Journal
 from .look import Look
-
-if TYPE_CHECKING:
-    from .bisection import Axis
 
 #: Workers or nodes that a look may lose before its point is skipped.
 TRIES = 3

@@ -23,7 +23,8 @@ from .released import Cache
 from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
-    from ..bisect.bisection import Axis, Found
+    from ..bisect.axis import Axis
+    from ..bisect.bisection import Found
     from ..replay.incident import Incident, Variant
     from ..replay.operators import Injected
 

@@ -134,7 +134,7 @@ TRITON_DENSE = (
         "+ middle <= tile", "+ middle < tile",
         "The first tile of a request is looked for in the one before.", "", "structure", ("requests=2",),
     ),
-)
+)  # fmt: skip
 
 TRITON_MASKED = (
     edit(
@@ -181,7 +181,7 @@ TRITON_MASKED = (
     edit(
         "triton-mask-tiles-overwritten", _MASKED, _VISIBLE,
         "count += tl.sum(occupied, 0)", "count = tl.sum(occupied, 0)",
-        "Only the tiles of the last step over the mask are kept.", "", "element",
+        "Only the tiles of the last step over the mask are kept.", "", "element", ("reach=batch",),
     ),
     edit(
         "triton-mask-last-tile-skipped", _MASKED, _MASKED,
@@ -208,7 +208,7 @@ TRITON_MASKED = (
         "tl.dot(p.to(values.dtype)", "tl.dot(p.to(tl.float8e4nv).to(values.dtype)",
         "Probabilities meet V in e4m3, undeclared.", "", "element",
     ),
-)
+)  # fmt: skip
 
 TRITON_SPARSE = (
     edit(
@@ -296,4 +296,4 @@ TRITON_SPARSE = (
         "rows.to(tl.int64)[:, None] * stride", "((rows[:, None] * stride) & 2147483647)",
         "Row times stride keeps 31 bits: a stray read inside the cache.", "flashinfer#3130", "structure", ("hugerows",),
     ),
-)
+)  # fmt: skip

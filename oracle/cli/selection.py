@@ -88,6 +88,10 @@ def _matching(what: str, patterns: Sequence[str], known: Sequence[str]) -> set[s
         return set(known)
     found: set[str] = set()
     for pattern in patterns:
+        if what == "implementation" and ":" in pattern:
+            raise BadInput(
+                f"implementation {pattern!r}: a callable of yours is given by --impl {pattern} --operator NAME"
+            )
         matches = {name for name in known if fnmatchcase(name, pattern)}
         if not matches:
             raise unknown(what, pattern, known)

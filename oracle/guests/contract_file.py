@@ -59,6 +59,8 @@ def read(path: str, base: Contract | None = None) -> Declared:
     """
     table = read_toml(Path(path), f"--contract {path}")
     for key in table:
+        if key in {one.name for one in fields(Contract)}:
+            raise BadInput(f"{key} in {path}: expected fields of a contract under [contract], got it above")
         if key not in ("operator", "contract", "supports"):
             raise unknown(f"key of {path}", key, ("operator", "contract", "supports"))
     operator = table.get("operator")

@@ -163,6 +163,7 @@ def test_nothing_in_common_is_exit_2(check):
     [
         (["--operator", "dense_mah"], "unknown operator 'dense_mah'; nearest: dense_mha"),
         (["-i", "sparse_mqa/tritn"], "unknown implementation 'sparse_mqa/tritn'; nearest: sparse_mqa/triton"),
+        (["-i", "mine.py:kernel"], "a callable of yours is given by --impl mine.py:kernel --operator NAME"),
         (["--geometry", "glm5"], "unknown geometry 'glm5'; nearest: glm-5"),
         (["--case", CASES[1].id.replace(":s0", "")], f"nearest: {CASES[1].id}"),
         (["--case", "nonsense"], "got 1 parts; attnoracle check --list shows ids"),

@@ -7,6 +7,7 @@ from functools import cache
 import pytest
 import torch
 
+from attnoracle.oracle.audit.trial import candidates_first
 from attnoracle.oracle.check import answer_of
 from attnoracle.oracle.config import load
 from attnoracle.oracle.faults.escapes import cases_for
@@ -40,7 +41,8 @@ def ran(kernel, inputs):
 
 
 def cases(fault) -> Iterator:
-    """Cases for the fault, likeliest first: random normal, its own kind, the operator's quick suite, other seeds."""
+    """Cases for the fault, likeliest first: random normal, its own kind, the operator's quick suite, the first of an
+    audit, other seeds."""
     likeliest = cases_for(fault)[0]
     if fault.operator in BY_QUERY:
         yield replace(likeliest, q_lens=tuple(min(q, 3) for q in likeliest.q_lens))
@@ -53,6 +55,7 @@ def cases(fault) -> Iterator:
     found = [case for case in suite("quick") if (case.operator, case.geometry) == (fault.operator, GEOMETRY)]
     for case in sorted(found, key=lambda case: case.kind != fields.get("kind")):
         yield replace(case, options=tuple(sorted(options | set(case.options))), **changes)
+    yield candidates_first(fault, 0)
     yield from (likeliest.with_seed(seed) for seed in range(10, 20))
 
 

@@ -99,6 +99,7 @@ def test_options_that_do_not_go_together(attnoracle, check):
     [
         ("[contract\n", "expected TOML"),
         ("[contrakt]\n", "nearest: contract"),
+        ('lse_base = "2"\n', "expected fields of a contract under [contract], got it above"),
         ('[contract]\nlse_bse = "2"\n', "nearest: lse_base"),
         ('[contract]\nlse_base = "10"\n', "expected one of e, 2, none"),
         ('[contract]\ndeterministic = "yes"\n', "expected bool"),

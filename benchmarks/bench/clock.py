@@ -147,7 +147,7 @@ class DeviceClock:
     def _need(self, function: Function) -> tuple[HostWork, int]:
         """What becomes of a function's host work, and the flushes that hide it."""
         alone = min(self.call(function, 1).host for _ in range(2))
-        flushes = 1
+        flushes, grown = 1, 0
         while flushes < MOST:
             flushes = min(MOST, max(2 * flushes, 1 + int(SPARE * alone / self.flush_seconds)))
             calls = []
@@ -155,7 +155,10 @@ class DeviceClock:
                 calls.append(self.call(function, flushes))
                 if calls[-1].hidden:
                     return "hidden", flushes
-            if min(call.host for call in calls) - alone > (flushes - 1) * self.flush_seconds / 2:
+            # Behind two queues in a row, or the longest: a host's slow moments look like a wait behind one short queue.
+            beyond = min(call.host for call in calls) - alone
+            grown = grown + 1 if beyond > (flushes - 1) * self.flush_seconds / 2 else 0
+            if grown == 2 or (grown and flushes == MOST):
                 return "waits", 1
         return "exposed", MOST
 

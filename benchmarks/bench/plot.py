@@ -9,7 +9,7 @@ from pathlib import Path
 from ...oracle.reports.route_picture import require_matplotlib
 from .measure import Result
 from .ratios import is_ours
-from .report import milliseconds, title
+from .report import figures, milliseconds, title
 
 _OURS, _PEER = "#1b7837", "#9e9e9e"
 
@@ -35,7 +35,7 @@ def draw(results: Sequence[Result], heading: str, path: Path) -> None:
         for place, (rate, result) in enumerate(zip(rates, timed, strict=True)):
             assert result.timing is not None
             axis.annotate(
-                f"{rate:.3g}   {milliseconds(result.timing.median)}", (rate, place), (4, 0),
+                f"{figures(rate)}   {milliseconds(result.timing.median)}", (rate, place), (4, 0),
                 textcoords="offset points", va="center", fontsize=7,
             )  # fmt: skip
         axis.invert_yaxis()

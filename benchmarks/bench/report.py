@@ -28,9 +28,11 @@ _CSV = (
 
 def print_report(console: Console, results: Sequence[Result], ceilings: Ceilings, *, measured_on: str) -> None:
     """One block a shape: medians with spread, rates, and each against the fastest that is not ours."""
-    products = ", ".join(f"{name} product {rate / 1e12:.3g} TFLOP/s" for name, rate in ceilings.product_flops.items())
+    products = ", ".join(
+        f"{name} product {figures(rate / 1e12)} TFLOP/s" for name, rate in ceilings.product_flops.items()
+    )
     console.print(Text(measured_on, "bold"))
-    console.print(f"ceilings of this run: copy {ceilings.copy_bytes / 1e12:.3g} TB/s; {products}")
+    console.print(f"ceilings of this run: copy {figures(ceilings.copy_bytes / 1e12)} TB/s; {products}")
     for case, shape in groupby(results, key=lambda result: result.case):
         console.print()
         console.print(Text(title(case), "bold"))
@@ -65,8 +67,8 @@ def _print_shape(console: Console, results: Sequence[Result]) -> None:
             milliseconds(result.timing.median),
             f"{100 * result.timing.spread:.1f}%",
             *([_host(result.timing)] if host else []),
-            "-" if result.flops is None else f"{result.flops / 1e12:.3g}",
-            "-" if result.bytes is None else f"{result.bytes / 1e12:.3g}",
+            "-" if result.flops is None else figures(result.flops / 1e12),
+            "-" if result.bytes is None else figures(result.bytes / 1e12),
             ratio,
         )
     if table.rows:
@@ -96,6 +98,11 @@ def _print_notes(console: Console, timed: Sequence[Result]) -> None:
             console.print(Text(f"  {backend} waits for the device: its median has its host work in it", "dim"))
         if work == "exposed":
             console.print(Text(f"  {backend}: the host was too slow to hide, its median has some of that in it", "dim"))
+
+
+def figures(value: float) -> str:
+    """Three of them, and all of a whole number beyond: 0.512, 65.5, 1,151."""
+    return f"{value:.3g}" if abs(value) < 999.5 else f"{value:,.0f}"
 
 
 def milliseconds(seconds: float) -> str:

@@ -137,19 +137,14 @@ def _scores(q, k, stage, zero, WHICH: gl.constexpr, CHUNKS: gl.constexpr):
 
 
 @gluon.jit
-def _words(
-    mask_ptr, rows, in_request, start, words, mask_stride, LAYOUT: gl.constexpr, MASKED: gl.constexpr,
-    BLOCK_N: gl.constexpr,
-):  # fmt: skip
+def _words(row_ptrs, in_request, start, words, LAYOUT: gl.constexpr, MASKED: gl.constexpr, BLOCK_N: gl.constexpr):
     """[64, BLOCK_N] int32: the mask word of each row and column; started here, well before it is needed."""
     packed = gl.zeros([_WARPGROUP_ROWS, BLOCK_N], gl.int32, layout=LAYOUT)
     if MASKED:
         column = gl.expand_dims(gl.arange(0, BLOCK_N, layout=gl.SliceLayout(0, LAYOUT)), 0)
         word = start // 32
         for each in gl.static_range(BLOCK_N // 32):
-            bits = gl.load(
-                mask_ptr + rows * mask_stride + word + each, mask=in_request & (word + each < words), other=0
-            )
+            bits = gl.load(row_ptrs + word + each, mask=in_request & (word + each < words), other=0)
             packed = gl.where(column // 32 == each, gl.expand_dims(bits, 1), packed)
     return packed
 
@@ -212,12 +207,12 @@ def _attend(
         head, tile, request, first, q_start, q_len, _, k_len, count = _locate(
             item, cu_q_ptr, cu_k_ptr, counts_ptr, b, s, h, tiles, bundle, CAUSAL, MASKED, BLOCK_M, BLOCK_N,
         )  # fmt: skip
+        rows = first + WHICH * _WARPGROUP_ROWS + gl.arange(0, _WARPGROUP_ROWS, layout=ROW)
         starts = starts_ptr
-        mask = mask_ptr
+        mask = rows
         if MASKED:
             starts += tile.to(gl.int64) * slots
-            mask += request.to(gl.int64) * mask_stride_b
-        rows = first + WHICH * _WARPGROUP_ROWS + gl.arange(0, _WARPGROUP_ROWS, layout=ROW)
+            mask = mask_ptr + request.to(gl.int64) * mask_stride_b + rows.to(gl.int64) * mask_stride_s
         in_request = rows < q_len
         safe = k_len
         if CAUSAL:
@@ -229,7 +224,7 @@ def _attend(
             stage = taken % STAGES
             start = _start(starts, 0, count, MASKED, BLOCK_N)
             following = _start(starts, 1, count, MASKED, BLOCK_N)
-            packed = _words(mask, rows, in_request, start, words, mask_stride_s, SCORES, MASKED, BLOCK_N)
+            packed = _words(mask, in_request, start, words, SCORES, MASKED, BLOCK_N)
             mbarrier.wait(k_full.index(stage), taken // STAGES & 1)
             scores = _scores(q, k, stage, zero, WHICH, CHUNKS)
             scores = warpgroup_mma_wait(0, deps=[scores])
@@ -249,7 +244,7 @@ def _attend(
                 before = (at - 1) % STAGES
                 start = following
                 following = _start(starts, step + 1, count, MASKED, BLOCK_N)
-                packed = _words(mask, rows, in_request, start, words, mask_stride_s, SCORES, MASKED, BLOCK_N)
+                packed = _words(mask, in_request, start, words, SCORES, MASKED, BLOCK_N)
                 scores = _scores(q, k, stage, zero, WHICH, CHUNKS)
                 if LATE:
                     acc = acc * gl.expand_dims(factor, 1)

@@ -22,10 +22,14 @@ def check_tensor(
     ``letters`` spells the expected shape for the message, for example ``[s, h, d]``.
     """
     shape = tensor.shape
-    # compared in lists: as a generator this took most of the time in which a short kernel is prepared
-    if len(shape) != len(sizes) or [w for w, have in zip(sizes, shape, strict=True) if w is not None and w != have]:
-        want = ["any" if size is None else size for size in sizes]
-        raise ValueError(f"{name}: expected shape {letters} = {want}, got {list(shape)}")
+    fits = len(shape) == len(sizes)
+    if fits:  # a plain loop: as a generator this took most of the time in which a short kernel is prepared
+        for want, have in zip(sizes, shape, strict=False):
+            if want is not None and want != have:
+                fits = False
+    if not fits:
+        wanted = ["any" if size is None else size for size in sizes]
+        raise ValueError(f"{name}: expected shape {letters} = {wanted}, got {list(shape)}")
     if tensor.dtype not in dtypes:
         names = " or ".join(str(dtype) for dtype in dtypes)
         raise ValueError(f"{name}: expected {names}, got {tensor.dtype}; convert it first")

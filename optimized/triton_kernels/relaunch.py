@@ -77,8 +77,11 @@ def _descriptor(tiled: Tiled) -> TensorDescriptor:
 def _like(template: TensorDescriptor, tiled: Tiled) -> TensorDescriptor:
     """The template on another tensor; its own constructor looks at the layout again, which takes ten times as long."""
     made = object.__new__(TensorDescriptor)
-    shape, strides = _plane(tiled.tensor)
-    made.__dict__.update(template.__dict__, base=tiled.tensor, shape=shape, strides=strides)
+    tensor = tiled.tensor
+    fields = made.__dict__
+    fields.update(template.__dict__)
+    fields["base"] = tensor
+    fields["shape"], fields["strides"] = _plane(tensor)
     return made
 
 

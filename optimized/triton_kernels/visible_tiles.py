@@ -11,11 +11,12 @@ import torch
 import triton
 import triton.language as tl
 
+from .. import triton_runtime
 from .relaunch import launch
 from .tiles import locate_tile
 
-#: Mask words of a row read in one step: 128 bytes.
-_STEP = 32
+#: Mask words of a row read in one step: 128 bytes; interpreted a few, so that small masks have several steps too.
+_STEP, _STEP_INTERPRETED = 32, 4
 
 
 @triton.jit
@@ -94,6 +95,7 @@ def visible_tiles(
     arguments = (
         mask, cu_q, cu_k, *found, s, cu_q.size(0) - 1, mask.size(2), mask.stride(0), mask.stride(1), slots,
     )  # fmt: skip
-    constants = {"CAUSAL": causal, "BLOCK_M": rows, "BLOCK_N": columns, "WORDS": max(_STEP, columns // 32)}
+    step = _STEP_INTERPRETED if triton_runtime.interpreted() else _STEP
+    constants = {"CAUSAL": causal, "BLOCK_M": rows, "BLOCK_N": columns, "WORDS": max(step, columns // 32)}
     launch(_visible_tiles_kernel, tiles, arguments, constants, num_warps=8)
     return found

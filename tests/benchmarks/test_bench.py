@@ -13,7 +13,7 @@ import torch
 from attnoracle.benchmarks.bench import plan
 from attnoracle.benchmarks.bench.measure import Result, measure, require_memory
 from attnoracle.benchmarks.bench.ratios import ratios
-from attnoracle.benchmarks.bench.report import as_csv
+from attnoracle.benchmarks.bench.report import as_csv, figures
 from attnoracle.benchmarks.bench.timing import Timing, interleaved
 from attnoracle.benchmarks.bench.work import work
 from attnoracle.optimized.contract import Contract
@@ -143,3 +143,8 @@ def test_nothing_asked_for(capsys):
 def test_csv_has_a_line_for_what_was_refused():
     row = next(csv.DictReader(io.StringIO(as_csv([Result(SMALL, "dense_mha/x", "refused", "FAIL: a,b")]))))
     assert (row["status"], row["median_ms"], row["reason"]) == ("refused", "", "FAIL: a,b")
+
+
+@pytest.mark.parametrize(("value", "told"), [(0.5116, "0.512"), (65.49, "65.5"), (999.4, "999"), (1151.2, "1,151")])
+def test_rates_are_told_in_three_figures_without_an_exponent(value, told):
+    assert figures(value) == told

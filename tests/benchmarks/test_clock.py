@@ -109,6 +109,17 @@ def test_all_get_the_queue_of_the_slowest_host():
     assert DeviceClock(machine, [quick, slow]).queue == DeviceClock(machine, [slow]).queue > 1000 / 65
 
 
+def test_slow_moments_of_the_host_are_no_wait():
+    """Both calls behind the first queue take the host longer than that queue lasts; nothing waits."""
+    machine = Simulated()
+    slow = iter([0.0, 0.0, 900 * US, 900 * US])
+
+    def kernel():
+        machine.kernel(50 * US + next(slow, 0.0), 3000 * US)()
+
+    assert DeviceClock(machine, [kernel]).host_work == ["hidden"]
+
+
 @pytest.mark.parametrize("kernel", [60 * US, 20_000 * US])
 def test_a_function_that_waits_is_found_and_has_no_queue_in_its_figures(kernel):
     machine = Simulated()

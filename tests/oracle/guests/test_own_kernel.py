@@ -1,14 +1,17 @@
-"""A wrong kernel of a user's on its way through check, shrink, bundle, repro and diagnose: every command printed works."""
+"""A wrong kernel of a user on its way through check, shrink, bundle, repro and diagnose: what is printed works."""
 
 import json
+import shlex
 import sys
 
 import pytest
 
 from attnoracle.oracle.cause.signature import signature
+from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.place import place, without
 
 CASE = "sparse_mqa:tiny:h4:q3,1:k20,9:top8:bf16:randn:contiguous:-:s0"
+SMALL = "sparse_mqa:tiny:h2:q1:k6:top4:bf16:randn:contiguous:-:s0"
 DECLARED = '[contract]\nprobabilities = "fp32"\n'
 BROKEN = """
 import torch
@@ -72,3 +75,27 @@ def test_what_a_library_raises_is_told_by_the_line_that_called_it():
     except ValueError as error:
         assert place(error).startswith(f" [test_own_kernel.py:{error.__traceback__.tb_lineno}: json.loads")
     assert place(ValueError()) == ""
+
+
+def _typed(line):
+    """The words of a printed command, without the program's name."""
+    return shlex.split(line.partition("attnoracle ")[2])
+
+
+def test_what_shrink_says_comes_next_works(own, attnoracle, monkeypatch):
+    def find(case, make, device, **options):
+        raise BadInput(f"asked for {make().name} on {case.id} and {device}")
+
+    monkeypatch.setattr("attnoracle.oracle.diagnose.diagnose", find)
+    code, out, _ = own("shrink", SMALL, "--operator", "sparse_mqa")
+    assert code == 0 and "fixtures/cases" not in out
+    words = _typed(next(line for line in out.splitlines() if line.startswith("next ")))
+    small = next(line.split()[1] for line in out.splitlines() if line.startswith("case "))
+    assert words[:2] == ["diagnose", small] != ["diagnose", SMALL]
+    assert f"asked for sparse_mqa/scaled on {small} and cpu" in attnoracle(*words)[2]
+
+
+@pytest.mark.parametrize("command", ["shrink", "diagnose"])
+def test_an_operator_that_is_not_of_the_case_is_refused(own, command):
+    code, _, err = own(command, CASE, "--operator", "dense_mha")
+    assert code == 2 and "--operator dense_mha: the case is one of sparse_mqa" in err

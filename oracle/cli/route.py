@@ -155,7 +155,7 @@ class _Request:
 
         if png:
             require_matplotlib()
-        width = max(1, (console().width - 9) // 2)
+        width = max(1, (console().width - 9) // 3)
         found = sweep(rules, deployment, prefills=prefills, columns=width)
         people = self.answer({"hazard": "!" in found.used}, routes=[found.as_dict()])
         print_map(people, found)

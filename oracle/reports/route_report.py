@@ -13,7 +13,7 @@ from ...reference.routing import Deployment, Rules
 from ..routes.behaviour import LETTERS
 from ..routes.diff import Change, Comparison
 from ..routes.explain import Explanation, Step
-from ..routes.grammar import batch_text
+from ..routes.grammar import batch_text, length_text
 from ..routes.sweep import RouteMap
 from .plain import line, plural
 
@@ -57,21 +57,32 @@ def _grow(tree: Tree, step: Step) -> None:
 
 
 def print_map(console: Console, found: RouteMap) -> None:
-    """Columns are query lengths, written downwards; rows are sequence lengths."""
+    """Columns are query lengths, each ending over its column; rows are sequence lengths."""
     console.print(Text("sequence length by query length; fresh: no cached context"))
-    tall = max(len(str(query)) for query in found.queries)
-    gap = "" if len(found.queries) * 2 + 8 > console.width else " "
-    for level in range(tall):
-        digits = gap.join(str(query).rjust(tall)[level] for query in found.queries)
-        console.print(Text(f"{'query' if level == tall - 1 else '':>7} {digits}", "dim"), no_wrap=True)
+    pitch = next((each for each in (3, 2) if len(found.queries) * each + 8 <= console.width), 1)
+    heads = column_heads([length_text(query).upper() for query in found.queries], pitch)
+    for number, head in enumerate(heads, 1):
+        console.print(Text(f"{'query' if number == len(heads) else '':>7} {head}", "dim"), no_wrap=True)
+    gap = " " * (pitch - 1)
     for seq, row in zip(found.sequences, found.rows, strict=True):
-        text = Text(f"{'fresh' if seq is None else seq:>7} ")
+        text = Text(f"{'fresh' if seq is None else length_text(seq).upper():>7} {gap}")
         for number, letter in enumerate(row):
             text.append(gap if number else "").append(letter, _STYLES[letter])
         console.print(text, no_wrap=True, crop=True)
     console.print()
     for letter in found.used:
         console.print(Text.assemble((f"      {letter} ", _STYLES[letter]), LETTERS[letter]))
+
+
+def column_heads(labels: Sequence[str], pitch: int) -> tuple[str, ...]:
+    """Labels of columns ``pitch`` characters apart, on as few lines as keep them apart; each ends over its column."""
+    levels = -(-(max(map(len, labels)) + 1) // pitch)
+    lines = [""] * levels
+    for place, label in enumerate(labels):
+        level = place % levels
+        room = (place + 1) * pitch - len(lines[level])
+        lines[level] += label.rjust(room)
+    return tuple(lines)
 
 
 def print_comparison(console: Console, comparison: Comparison, names: tuple[str, str]) -> None:

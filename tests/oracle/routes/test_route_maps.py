@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from attnoracle.oracle.reports.route_report import column_heads
 from attnoracle.oracle.routes.behaviour import behave
 from attnoracle.oracle.routes.boundaries import boundaries, pure_limit
 from attnoracle.oracle.routes.diff import Change, compare
@@ -112,6 +114,22 @@ def test_map(deploy) -> None:
     assert [cells[each, None] for each in (128, 129, 2048, 2049, 32768, 32769)] == list(".DDMMQ")
     assert (cells[32768, 34816], cells[32768, 34817], cells[2048, 2048]) == ("M", "Q", " ")
     assert found.used == (".", "D", "M", "Q")
+
+
+def test_heads_of_columns_lie_across_and_end_over_their_columns(route) -> None:
+    assert column_heads(["1", "128", "129", "32769"], 3) == ("  1   129", "   128 32769")
+    _, out, _ = route("--sweep")
+    lines = out.splitlines()
+    upper, lower, fresh = lines[3:6]
+    assert lower.startswith("  query ") and fresh.startswith("  fresh ")
+    assert {"1", "128", "129", "2K", "2049", "32K", "32769", "128K"} <= {*upper.split(), *lower.split()}
+    letters = {
+        head[match.start() : match.end()]: fresh[match.end() - 1]
+        for head in (upper, lower.replace("query", "     "))
+        for match in re.finditer(r"\S+", head)
+    }
+    assert [letters[each] for each in ("128", "129", "2K", "2049", "32K", "32769")] == list(".DDMMQ")
+    assert max(map(len, lines)) <= 80
 
 
 def test_map_shows_hazards(route) -> None:

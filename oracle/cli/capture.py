@@ -29,7 +29,7 @@ ShapeName = Annotated[
     str, typer.Option("--shape", metavar="MODULE:OBJECT", help="A Shape: where the layer keeps what is watched.")
 ]
 Folder = Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where captured calls go.")]
-RulesName = Annotated[str, typer.Option("--rules", metavar="NAME", help="Rules that the layers are held to.")]
+RulesName = Annotated[str, typer.Option("--rules", metavar="NAME|FILE", help="Rules that the layers are held to.")]
 Deploy = Annotated[
     str | None, typer.Option("--deployment", metavar="FILE", help="TOML with the fields of the deployment.")
 ]
@@ -98,8 +98,8 @@ def _watch(
     from ..engines.attach import named, run_script, watched
     from ..engines.deployments import read_deployment
     from ..engines.watch import Limits, Watch
-    from ..policies import load_rules
     from ..reports import capture_report
+    from ..routes.setup import rules_named
 
     if deployment is None:
         raise BadInput("capture: expected --deployment FILE with the backend, heads and dims of the engine's layers")
@@ -111,7 +111,7 @@ def _watch(
         kind, source, shape = map(named, names)
         folder.mkdir(parents=True, exist_ok=True)
         facts = read_deployment(Path(deployment))
-        watch = Watch(load_rules(rules), facts, source, shape=shape, folder=folder, limits=Limits(**limits))
+        watch = Watch(rules_named(rules), facts, source, shape=shape, folder=folder, limits=Limits(**limits))
         with watched(kind, watch), contextlib.redirect_stdout(sys.stderr):
             run_script(script, target[1:])
     finally:

@@ -179,6 +179,8 @@ def test_the_command(script: Path, capsys: pytest.CaptureFixture[str], monkeypat
     document = json.loads(told.out)
     assert document["summary"]["steps"] == 2 and document["violations"] == []
     assert "2 steps watched, 2 calls saved, 0 violations" in told.err
+    (folder / "mine.toml").write_text('name = "mine"\ndate = "now"\nsource = "a test"\nbased_on = "vllm-47327"\n')
+    assert main(["capture", *NAMES, *facts, "--rules", str(folder / "mine.toml"), str(script)]) == 0
     files = [one["file"] for one in document["files"]]
     assert main(["capture", "--judge", *files]) == 0
     assert capsys.readouterr().out.count("PASS") == 2

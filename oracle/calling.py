@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..optimized.implementation import Implementation
 from ..optimized.triton_runtime import keep_mended
+from .place import place
 
 
 class Raised(Exception):
@@ -38,7 +39,7 @@ def called(implementation: Implementation, device: torch.device, arguments: Mapp
     except BaseException as error:
         if device.type == "cuda":
             forgotten(device)
-        raise Raised(told(error)) from error
+        raise Raised(told(error, implementation)) from error
 
 
 def forgotten(device: torch.device) -> None:
@@ -76,7 +77,8 @@ def plain(outputs: Any) -> Any:
     return tuple(value.as_subclass(Tensor) if isinstance(value, Tensor) else value for value in outputs)
 
 
-def told(error: BaseException) -> str:
-    """An exception in one line."""
+def told(error: BaseException, of: Implementation | None = None) -> str:
+    """An exception in one line; ``of`` a kernel of the user's with the place in their file."""
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    where = place(error) if of is not None and of.origin else ""
+    return f"{lines[0] if lines else type(error).__name__}{where}"

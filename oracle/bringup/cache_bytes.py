@@ -18,6 +18,8 @@ from ...reference.stages import Model
 STAGES = ("write_latent", "read_latent", "write_index", "read_index")
 #: Floors of vLLM's writers: of the scale of a latent row, of the largest key element.
 LATENT, INDEX = ScaleRule("pow2", least_scale=1e-4), ScaleRule("pow2", least_amax=1e-4)
+#: Below the floors of both, for values about 1.
+SMALL = 2.0**-16
 Outputs = tuple[Tensor, ...]
 
 
@@ -29,16 +31,23 @@ def names(m: Model) -> tuple[str, ...]:
 
 def inputs(m: Model, known: Mapping[str, Tensor], stage: str) -> dict[str, Tensor]:
     """What a stage is given: bf16 values as an engine hands them on, or the bytes of the reference's writer."""
-    kv_c, k_pe = known["kv_c"].bfloat16(), known["k_rotated"].bfloat16()
+    kv_c, k_pe = _with_small(known["kv_c"]).bfloat16(), known["k_rotated"].bfloat16()
     if stage == "write_latent":
         return {"kv_c": kv_c, "k_pe": k_pe}
     if stage == "read_latent":
         return {"rows": encode_mla_rows(kv_c, k_pe, LATENT)}
-    key = known["index_k"].bfloat16()
+    key = _with_small(known["index_k"]).bfloat16()
     if stage == "write_index":
         return {"index_k": key}
     codes, scales = _index(key, INDEX)
     return {"codes": codes, "scales": scales}
+
+
+def _with_small(x: Tensor) -> Tensor:
+    """Every third token so small that a floor decides its scale, and the last one zero."""
+    sizes = torch.ones(len(x), dtype=x.dtype)
+    sizes[::3], sizes[-1] = SMALL, 0.0
+    return x * sizes[:, None]
 
 
 def judge(m: Model, stage: str, given: Mapping[str, Any], outputs: Outputs) -> tuple[str, tuple[str, ...]]:
@@ -70,7 +79,8 @@ def _index(key: Tensor, rule: ScaleRule) -> Outputs:
 
 def _same(one: Outputs, other: Outputs) -> bool:
     return len(one) == len(other) and all(
-        a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(one, other, strict=True)
+        a.shape == b.shape and a.dtype == b.dtype and bool(((a == b) | ((a != a) & (b != b))).all())
+        for a, b in zip(one, other, strict=True)
     )
 
 
@@ -106,8 +116,12 @@ def _floor_of(rule: ScaleRule) -> Callable[[Model, Mapping[str, Any]], Outputs]:
 WRONG: tuple[tuple[str, str, Callable[[Model, Mapping[str, Any]], Outputs]], ...] = (
     ("write_latent", "the scales are amax / 448 and no powers of two (fp32-scales)",
      lambda m, x: (encode_mla_rows(x["kv_c"], x["k_pe"], ScaleRule("fp32", least_scale=1e-4)),)),
+    ("write_latent", "the floor is 1e-4 on the largest value, not on the scale (floor-on-amax)",
+     lambda m, x: (encode_mla_rows(x["kv_c"], x["k_pe"], ScaleRule("pow2", least_amax=1e-4)),)),
     ("read_latent", "the codes are read as FNUZ (read-as-fnuz)", _rows_fnuz),
     ("write_index", "the scales are amax / 448 and no powers of two (fp32-scales)", _floor_of(ScaleRule("fp32", 1e-4))),
+    ("write_index", "the floor is 1e-4 on the scale, not on the largest value (floor-on-scale)",
+     _floor_of(ScaleRule("pow2", least_scale=1e-4))),
     ("read_index", "the codes are read as FNUZ (read-as-fnuz)",
      lambda m, x: (_fnuz(x["codes"]) * x["scales"][:, None],)),
     ("read_index", "the scale divides instead of multiplying (inverse-scale)",

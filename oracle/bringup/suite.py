@@ -138,6 +138,8 @@ class Suite:
             return cache_bytes.inputs(self.model, self.exact(case), case.stage)
         known = self.exact(case)
         chosen = {keyword: known[name] for keyword, name in self.stage(case.stage).inputs.items()}
+        if case.stage == "select" and case.name == "far":
+            chosen["scores"] = _close(chosen["scores"])
         return {name: value.to(dtype) if _is_float(value) else value for name, value in chosen.items()}
 
     def judge(self, case: StageCase, function: Callable[..., Any], dtype: str = "float32") -> Found | None:
@@ -249,6 +251,13 @@ def _worst(
             index = tuple(int(each) for each in torch.unravel_index(ratio.argmax(), ratio.shape))
             found = (number, index, float(one[index]), float(other[index]), float(ratio[index]))
     return found
+
+
+def _close(scores: Tensor) -> Tensor:
+    """The same order of scores, so close to 1 that half precision cannot tell them."""
+    finite = scores.isfinite()
+    largest = scores[finite].abs().max().clamp(min=1e-30)
+    return torch.where(finite, 1 + scores / largest * 2.0**-13, scores)
 
 
 def _selection(scores: Tensor, indices: Tensor, topk: int) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,8 @@ def policy(subject: Subject, rules: Rules) -> str:
     """Routing rules for these head dims that never take masked MHA, to be filled in from measurements."""
     g = subject.geometry
     rows = [
-        f'name = "{g.name}"\ndate = "1970-01-01"\nsource = "a stub: nothing was measured"\nbased_on = "{rules.name}"\n',
+        f'name = "{g.name}"\ndate = "{date.today().isoformat()}"\n'
+        f'source = "a stub: nothing was measured"\nbased_on = "{rules.name}"\n',
         "# [longest sequence, shortest query] of masked MHA, without and with cached context; [] is never.",
     ]
     for backend in sorted({key[2] for key in rules.tables}):

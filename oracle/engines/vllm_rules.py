@@ -180,10 +180,7 @@ class VllmRules:
 
     def threshold(self, deployment: Deployment, config: Any) -> int:
         builder = Namespace(vllm_config=config, dcp_world_size=deployment.dcp, reorder_batch_threshold=None)
-        settle = partial(self.module._init_reorder_batch_threshold, builder)
-        if deployment.hisparse:
-            settle = partial(_of_one, settle)
-        builder._init_reorder_batch_threshold = settle
+        builder._init_reorder_batch_threshold = partial(self.module._sparse_threshold, builder)
         getattr(self.module, f"threshold_{deployment.backend}")(builder, deployment.local_heads, config)
         return int(builder.reorder_batch_threshold)
 
@@ -220,11 +217,6 @@ class VllmRules:
         return shape[0], shape[1], shape[2]
 
 
-def _of_one(settle: Any, threshold: int, *rest: Any, **flags: Any) -> None:
-    """SparseMLACommonMetadataBuilder: HiSparse decodes one token at a time."""
-    settle(1, *rest, **flags)
-
-
 def _module(sources: Sources) -> ModuleType:
     define = sources.define
     parts = [
@@ -236,6 +228,9 @@ def _module(sources: Sources) -> ModuleType:
         define(FILES["cache"], "is_quantized_kv_cache"),
         define(FILES["builder"], "max_decode_query_len"),
         define(FILES["builder"], "AttentionMetadataBuilder._init_reorder_batch_threshold"),
+        define(FILES["sparse"], "SparseMLACommonMetadataBuilder._init_reorder_batch_threshold")
+        .replace("def _init_reorder_batch_threshold", "def _sparse_threshold")
+        .replace("super()._init_reorder_batch_threshold(", "_init_reorder_batch_threshold(self, "),
         define(FILES["split"], "split_decodes_and_prefills"),
         *(
             define(FILES["sparse"], name)

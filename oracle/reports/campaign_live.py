@@ -17,7 +17,7 @@ from ..campaign.night import Budget, Night
 from .plain import duration, line, plural
 
 #: Seconds between two lines where there is no terminal.
-_QUIET_SECONDS = 10.0
+_QUIET_SECONDS = 30.0
 #: Closest calls and findings in the view.
 _SHOWN = 3
 

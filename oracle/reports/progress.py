@@ -21,7 +21,8 @@ class Judged(Protocol):
     def status(self) -> str: ...
 
 
-_QUIET_SECONDS = 5.0
+#: A log is read afterwards, so it takes few lines.
+_QUIET_SECONDS = 30.0
 
 
 @contextmanager

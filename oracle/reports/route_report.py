@@ -13,7 +13,7 @@ from ...reference.routing import Deployment, Rules
 from ..routes.behaviour import LETTERS
 from ..routes.diff import Change, Comparison
 from ..routes.explain import Explanation, Step
-from ..routes.grammar import batch_text
+from ..routes.grammar import batch_text, length_text
 from ..routes.sweep import RouteMap
 from .plain import line, plural
 
@@ -57,15 +57,15 @@ def _grow(tree: Tree, step: Step) -> None:
 
 
 def print_map(console: Console, found: RouteMap) -> None:
-    """Columns are query lengths, written downwards; rows are sequence lengths."""
+    """Columns are query lengths, each ending over its column; rows are sequence lengths."""
     console.print(Text("sequence length by query length; fresh: no cached context"))
-    tall = max(len(str(query)) for query in found.queries)
-    gap = "" if len(found.queries) * 2 + 8 > console.width else " "
-    for level in range(tall):
-        digits = gap.join(str(query).rjust(tall)[level] for query in found.queries)
-        console.print(Text(f"{'query' if level == tall - 1 else '':>7} {digits}", "dim"), no_wrap=True)
+    pitch = next((each for each in (3, 2) if len(found.queries) * each + 8 <= console.width), 1)
+    heads = column_heads([length_text(query).upper() for query in found.queries], pitch)
+    for number, head in enumerate(heads, 1):
+        console.print(Text(f"{'query' if number == len(heads) else '':>7} {head}", "dim"), no_wrap=True)
+    gap = " " * (pitch - 1)
     for seq, row in zip(found.sequences, found.rows, strict=True):
-        text = Text(f"{'fresh' if seq is None else seq:>7} ")
+        text = Text(f"{'fresh' if seq is None else length_text(seq).upper():>7} {gap}")
         for number, letter in enumerate(row):
             text.append(gap if number else "").append(letter, _STYLES[letter])
         console.print(text, no_wrap=True, crop=True)
@@ -74,12 +74,24 @@ def print_map(console: Console, found: RouteMap) -> None:
         console.print(Text.assemble((f"      {letter} ", _STYLES[letter]), LETTERS[letter]))
 
 
+def column_heads(labels: Sequence[str], pitch: int) -> tuple[str, ...]:
+    """Labels of columns ``pitch`` characters apart, on as few lines as keep them apart; each ends over its column."""
+    levels = -(-(max(map(len, labels)) + 1) // pitch)
+    lines = [""] * levels
+    for place, label in enumerate(labels):
+        level = place % levels
+        room = (place + 1) * pitch - len(lines[level])
+        lines[level] += label.rjust(room)
+    return tuple(lines)
+
+
 def print_comparison(console: Console, comparison: Comparison, names: tuple[str, str]) -> None:
     """First what differs for every batch, then ranges of lengths by kind of batch."""
     for name, before, after in comparison.settings:
         console.print(Text(name, "bold"))
         for version, value in zip(names, (before, after), strict=True):
             console.print(Text(f"  {version}: {line(value)}"))
+    _print_closed(console, comparison, names)
     if not comparison.changes:
         console.print(Text("no batch behaves differently"))
         return
@@ -87,6 +99,18 @@ def print_comparison(console: Console, comparison: Comparison, names: tuple[str,
         console.print(Text(f"\n{_SENTENCES[batch]} ({batch})", "bold"))
         console.print(_ranges([change for change in comparison.changes if change.batch == batch]))
     console.print(Text(f"\n{plural(len(comparison.changes), 'range')} of lengths behave differently"))
+
+
+def _print_closed(console: Console, comparison: Comparison, names: tuple[str, str]) -> None:
+    """Routes that neither or one of two versions can take here: a reason why rules differ and batches do not."""
+    before, after = comparison.closed
+    told: dict[str, list[str]] = {}
+    for each in dict.fromkeys((*before, *after)):
+        under = [name for name, version in zip(names, comparison.closed, strict=True) if each in version]
+        whose = "" if len(under) == 2 else f" under {line(under[0])}"
+        told.setdefault(f"cannot run here{whose}: {each.gate}: {line('; '.join(each.reasons))}", []).append(each.route)
+    for why, routes in told.items():
+        console.print(Text(f"{' and '.join(routes)} {why}"))
 
 
 def _ranges(changes: Sequence[Change]) -> Table:

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,7 @@ def test_wide_dtypes_are_refused(suite):
 def test_the_policy_stub_is_a_policy(folder):
     rules = read_rules(folder / "policy.toml")
     assert rules.tables[256, 256, "FLASHMLA_SPARSE", 8].pure == ()
+    assert abs(date.today() - date.fromisoformat(rules.date)) <= timedelta(days=1)
 
 
 @pytest.mark.parametrize(

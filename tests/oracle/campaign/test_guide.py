@@ -116,4 +116,4 @@ def test_coverage_comes_upon_hidden_lengths_where_random_cases_do_not():
 
     rounds = 512 // ROUND
     guided, random = met(Mode.coverage, rounds), met(Mode.random, rounds)
-    assert len(guided) >= 9 and len(random) <= 5
+    assert len(guided) >= 8 and len(random) <= 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from attnoracle.oracle.engines.batches import questions
 from attnoracle.oracle.engines.compare_rules import compare_rules
 from attnoracle.oracle.engines.source import Engine, Sources, locate
 from attnoracle.oracle.engines.vllm import rules_for
-from attnoracle.oracle.engines.vllm_rules import VllmRules
+from attnoracle.oracle.engines.vllm_rules import FILES, VllmRules
 from attnoracle.oracle.errors import OracleError, Unsupported
 from attnoracle.oracle.policies import load_rules
 
@@ -86,3 +87,43 @@ def test_the_committed_run() -> None:
     told = (RESULT.parents[3] / "docs" / "findings.md").read_text()
     for finding in document["findings"]:
         assert f"`{finding['name']}`" in told
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "names"),
+    [
+        pytest.param(
+            FILES["sparse"],
+            "prefill_max_seq_len <= topk_tokens\n",
+            "prefill_max_seq_len < topk_tokens\n",
+            {"dense"},
+            id="top-k",
+        ),
+        pytest.param(
+            FILES["sparse"],
+            " reorder_batch_threshold = 1\n",
+            " reorder_batch_threshold = 2\n",
+            {"threshold"},
+            id="hisparse",
+        ),
+        pytest.param(
+            FILES["split"],
+            "is_prefill = query_lens > decode_threshold",
+            "is_prefill = query_lens >= decode_threshold",
+            {"split"},
+            id="split",
+        ),
+    ],
+)
+def test_an_engine_that_was_changed_is_seen(
+    vllm: Engine, tmp_path: Path, file: str, old: str, new: str, names: set[str]
+) -> None:
+    folder = tmp_path / "vllm"
+    shutil.copytree(vllm.root, folder, copy_function=os.symlink, ignore=shutil.ignore_patterns("__pycache__"))
+    text = (vllm.root / file).read_text()
+    assert old in text
+    (folder / file).unlink()
+    (folder / file).write_text(text.replace(old, new))
+    rules = load_rules(rules_for(vllm))
+    changed = VllmRules(Sources(replace(vllm, root=folder)))
+    assert names <= differ(compare_rules(changed, rules, questions(rules, 1200, 3)))

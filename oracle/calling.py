@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..optimized.implementation import Implementation
+from .place import place
 
 
 class Raised(Exception):
@@ -35,7 +36,7 @@ def called(implementation: Implementation, device: torch.device, arguments: Mapp
     except BaseException as error:
         if device.type == "cuda":
             forgotten(device)
-        raise Raised(told(error)) from error
+        raise Raised(told(error, implementation)) from error
 
 
 def forgotten(device: torch.device) -> None:
@@ -73,7 +74,8 @@ def plain(outputs: Any) -> Any:
     return tuple(value.as_subclass(Tensor) if isinstance(value, Tensor) else value for value in outputs)
 
 
-def told(error: BaseException) -> str:
-    """An exception in one line."""
+def told(error: BaseException, of: Implementation | None = None) -> str:
+    """An exception in one line; ``of`` a kernel of the user's with the place in their file."""
     lines = traceback.format_exception_only(error)[-1].strip().splitlines()
-    return lines[0] if lines else type(error).__name__
+    where = place(error) if of is not None and of.origin else ""
+    return f"{lines[0] if lines else type(error).__name__}{where}"

@@ -105,7 +105,7 @@ def check(
     try:
         reason = implementation.supports(known)
     except Exception as error:
-        return verdict("ERROR", f"supports() raised {told(error)}")
+        return verdict("ERROR", f"supports() raised {told(error, implementation)}")
     if not (reason is None or isinstance(reason, str)):
         return verdict("ERROR", f"supports() returned {reason!r}, expected None or the reason why not")
     if reason is not None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..fixtures import PATH
-from ..reference.routing import Gate, Interval, MaskWorkspace, Rules, TableRow, Threshold, interval_fault
+from ..reference.routing import Gate, Interval, MaskWorkspace, Rules, TableKey, TableRow, Threshold, interval_fault
 from .errors import BadInput, unknown
 from .toml_file import read_toml
 
@@ -65,6 +65,12 @@ def read_rules(path: Path, *, faults: list[tuple[str, str]] | None = None) -> Ru
         return Rules(**merged)
     except TypeError as error:
         raise BadInput(f"{path}: incomplete rules, {error}") from error
+
+
+def own_tables(path: Path) -> frozenset[TableKey]:
+    """Keys of the table rows that a file has itself, not from ``based_on``. Raises BadInput as ``read_rules``."""
+    rows = _parse(path).get("tables", [])
+    return frozenset(_rows(path, "tables", rows, partial(_table, faults=[]), []))
 
 
 def _merge_chain(path: Path, seen: tuple[Path, ...], faults: _Faults) -> dict[str, Any]:

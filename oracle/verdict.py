@@ -84,9 +84,14 @@ class Verdict:
         return any(finding.proved for finding in self.findings)
 
     @property
-    def repro(self) -> str:
-        """The exact command that runs this check again."""
+    def arguments(self) -> str:
+        """The options of a command that name the implementation and the device that it ran on."""
         named = self.origin if "--impl " in self.origin else f"--implementation {self.implementation} {self.origin}"
         # ``device`` is the name of a GPU, which no option takes.
         where = "cpu" if self.device == "cpu" else "cuda"
-        return f"attnoracle repro '{self.case.id}' {named.strip()} --device {where}"
+        return f"{named.strip()} --device {where}"
+
+    @property
+    def repro(self) -> str:
+        """The exact command that runs this check again."""
+        return f"attnoracle repro '{self.case.id}' {self.arguments}"

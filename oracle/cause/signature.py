@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..place import without
 from ..verdict import Verdict
 
 #: Checks on the sizes of errors; ``bias`` and ``lse`` see different things and stay themselves.
@@ -78,7 +79,7 @@ def from_list(marks: list[list[str]]) -> Signature:
 
 def _signature(status: str, reason: str, operator: str, findings: Iterable[tuple[str, str]]) -> Signature:
     if status == "ERROR":
-        return Signature((Mark("error", "-", _words(reason)),))
+        return Signature((Mark("error", "-", _words(without(reason))),))
     if status != "FAIL":
         return Signature(())
     return Signature(tuple(sorted({_mark(check, message, operator) for check, message in findings})))

@@ -53,11 +53,17 @@ class OneKernel:
 
     implementation: options.ImplementationName = None
     impl: guests.Impl = None
+    operator: options.OfTheCase = None
     contract: guests.Contract = None
     adapter: guests.Adapter = None
 
     def name(self, operator: str, device: str) -> str:
-        """Its name. After the device is settled. Raises BadInput for none, for several, and for a pattern."""
+        """Its name. After the device is settled.
+
+        Raises BadInput for none, for several, for a pattern, and where ``--operator`` is not the case's.
+        """
+        if self.operator not in (None, operator):
+            raise BadInput(f"--operator {self.operator}: the case is one of {operator}; leave the option out")
         brought = guests.Brought.of(self.impl, [operator], self.contract, self.adapter)
         mine = guests.with_contracts(brought.admitted(), device) if brought else ()
         given = [*([self.implementation] if self.implementation else []), *(one.name for one in mine)]

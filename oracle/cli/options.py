@@ -31,6 +31,9 @@ class EngineName(StrEnum):
 Operators = Annotated[
     list[str] | None, typer.Option("--operator", metavar="NAME", help="Like dense_mha or '*_mha'. Repeatable.")
 ]
+OfTheCase = Annotated[
+    str | None, typer.Option("--operator", metavar="NAME", help="What --impl computes. [default: the case's]")
+]
 Implementations = Annotated[
     list[str] | None,
     typer.Option("--implementation", "-i", metavar="NAME", help="Like '*/triton'. Repeatable. [default: all]"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,18 +44,19 @@ def route(
     png: own.Png = None,
     diff: own.Diff = None,
     audit: own.Audit = False,
+    whole: own.All = False,
     prefills: own.Prefills = None,
     workspace_mib: own.WorkspaceMib = None,
     json: options.Json = None,
 ) -> None:
     """Explain the route of a batch, map it, compare rule versions, or audit a policy table."""
     given = bool(batch or q or cached)
-    _one_question(given, sweep, diff, audit, png, rules)
+    _one_question(given, sweep, diff, audit, png, rules, whole=whole)
     check_target("--json", json)
     check_target("--png", png)
     request = _Request(["attnoracle", *context.obj], json)
     if audit:
-        request.audit(rules, geometry, tuple(prefills or (1, 2, 4, 8)), workspace_mib)
+        request.audit(rules, geometry, tuple(prefills or (1, 2, 4, 8)), workspace_mib, whole=whole)
         return
     from ..reports.route_report import heading
     from ..routes.setup import make_deployment
@@ -75,7 +76,9 @@ def route(
         request.explain(versions[0], deployment, _batch(batch, q, cached), layer.value, mode.value)
 
 
-def _one_question(given: bool, sweep: bool, diff: object, audit: bool, png: str | None, rules: str | None) -> None:
+def _one_question(
+    given: bool, sweep: bool, diff: object, audit: bool, png: str | None, rules: str | None, *, whole: bool
+) -> None:
     asked = [name for name, on in (("--sweep", sweep), ("--diff", diff), ("--audit", audit)) if on]
     asked += ["a batch"] * (given and bool(asked))
     if len(asked) > 1:
@@ -84,6 +87,8 @@ def _one_question(given: bool, sweep: bool, diff: object, audit: bool, png: str 
         raise BadInput("route: expected a batch such as 8q1s2k_2q512s4k, or --q, or --sweep, --diff or --audit")
     if diff and rules:
         raise BadInput(f"--rules {rules}: expected none beside --diff, which names both versions")
+    if whole and not audit:
+        raise BadInput("--all: expected --audit beside it, got none; it shows the rows that a file inherits")
     if png and not sweep:
         raise BadInput("--png: expected --sweep beside it, got none; it draws the map")
 
@@ -113,6 +118,17 @@ def _audited(name: str | None, workspace_mib: int | None) -> list[tuple[Rules, l
         return [(_rules(name, workspace_mib), [])]
     faults: list[tuple[str, str]] = []
     return [(_resized(read_rules(Path(name), faults=faults), workspace_mib), faults)]
+
+
+def _own_groups(name: str | None) -> frozenset[str]:
+    """The table rows that a file has itself, as findings name them; empty for shipped versions."""
+    from ..policies import own_tables
+    from ..routes.intervals import group_name
+    from ..routes.setup import is_file_name
+
+    if name is None or not is_file_name(name):
+        return frozenset()
+    return frozenset(map(group_name, own_tables(Path(name))))
 
 
 def _resized(rules: Rules, workspace_mib: int | None) -> Rules:
@@ -170,11 +186,19 @@ class _Request:
         found = compare(before, after, deployment)
         settings = [{"name": name, "before": old, "after": new} for name, old, new in found.settings]
         summary = {"rules": [before.name, after.name], "changes": len(found.changes), "settings": settings}
+        summary["closed"] = [[asdict(each) for each in version] for version in found.closed]
         print_comparison(self.answer(summary, routes=found.as_list()), found, (before.name, after.name))
 
     def audit(
-        self, rules: str | None, geometry: str | None, prefills: tuple[int, ...], workspace_mib: int | None
+        self,
+        rules: str | None,
+        geometry: str | None,
+        prefills: tuple[int, ...],
+        workspace_mib: int | None,
+        *,
+        whole: bool,
     ) -> None:
+        """``whole``: the rows that a file inherits are shown as its own are."""
         from ..config import load
         from ..reports.route_audit_report import boundaries_json, findings_json, print_audit
         from ..routes.audit import audit_rules, merge
@@ -189,5 +213,5 @@ class _Request:
         levels = [finding.level for finding in found]
         summary = {level: levels.count(level) for level in ("error", "warning", "note")}
         people = self.answer(summary, findings=findings_json(found), boundaries=boundaries_json(audits))
-        print_audit(people, audits, found)
+        print_audit(people, audits, found, own=None if whole else _own_groups(rules))
         raise typer.Exit(1 if summary["error"] else 0)

@@ -65,6 +65,7 @@ Diff = Annotated[
     tuple[str, str] | None, typer.Option("--diff", metavar="A B", help="Compare two rule versions, batch by batch.")
 ]
 Audit = Annotated[bool, typer.Option("--audit", help="Audit the policy tables.")]
+All = Annotated[bool, typer.Option("--all", help="With --audit of a file: its inherited rows too.")]
 Prefills = Annotated[
     list[int] | None,
     typer.Option("--prefills", metavar="N", min=1, help="Prefills in a step, for --audit and --sweep. Repeatable."),

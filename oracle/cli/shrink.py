@@ -13,6 +13,7 @@ import typer
 
 from ..case import Case
 from ..device import settle
+from ..guests import known
 from ..reports.summary import WELL
 from ..verdict import Verdict
 from . import options
@@ -62,7 +63,7 @@ def shrink(
     with runs(implementation, start, where, timeout, sequence) as run, contextlib.redirect_stdout(sys.stderr):
         found = find(start, Trials(run, confidence), flaky=flaky, most_seconds=seconds)
     write(json, lambda: document(["attnoracle", *context.obj], found))
-    report(console(stderr=json == "-"), found, implementation)
+    report(console(stderr=json == "-"), found, fixture=known.shipped(implementation), sequence=sequence)
     if bundle is not None:
         from ..bundle import write as write_bundle
         from ..cause.named import named
@@ -89,4 +90,7 @@ def runs(
         yield lambda smaller: replace(run(smaller), implementation=name)
     else:
         with apart(name, device, timeout, sequence=sequence) as spread:
-            yield lambda smaller: replace(spread(smaller), implementation=name)
+            # A worker that died was asked for another name where the calls go on in sequence.
+            yield lambda smaller: replace(
+                spread(smaller), implementation=name, origin=known.origin(smaller.geometry, name)
+            )

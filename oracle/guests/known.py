@@ -80,6 +80,13 @@ def names() -> tuple[str, ...]:
     return tuple(dict.fromkeys([*(one.name for one in IMPLEMENTATIONS), *installed(), *_named]))
 
 
+def shipped(name: str) -> bool:
+    """Whether an implementation is one of this package, a planted fault among them."""
+    from ...optimized.catalogue import IMPLEMENTATIONS
+
+    return name.startswith(("fault:", "hidden:")) or any(one.name == name for one in IMPLEMENTATIONS)
+
+
 def find(name: str) -> Implementation:
     """The implementation of that name. Raises BadInput for an unknown one and for an entry point that is broken."""
     from ...optimized.catalogue import IMPLEMENTATIONS

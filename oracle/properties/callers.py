@@ -80,7 +80,7 @@ def _outputs(call: Call, a: dict[str, Any], run: Callable[[], Any]) -> tuple[Ten
     except Raised as raised:
         raise Broken(f"raised {raised}") from raised
     except Exception as error:
-        raise Broken(f"raised {told(error)}") from error
+        raise Broken(f"raised {told(error, call.implementation)}") from error
     op = operator(call.name)
     return tuple(a[name] for name in op.writes) if op.writes else outputs
 
@@ -91,7 +91,7 @@ def _interleaved(call: Call, given: tuple[Any, Any], alone: tuple[Answer, Answer
     try:
         runs = [call.implementation.prepare(**one) for one in inputs]
     except Exception as error:
-        raise Broken(f"raised {told(error)}") from error
+        raise Broken(f"raised {told(error, call.implementation)}") from error
     results = [_outputs(call, one, partial(_finished, run)) for one, run in zip(inputs, runs, strict=True)]
     for which, outputs in enumerate(results):
         what = f"of the {('first', 'second')[which]} of two planned calls"

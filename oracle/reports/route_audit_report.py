@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -42,23 +43,54 @@ def boundaries_json(audits: Sequence[TableAudit]) -> list[dict[str, Any]]:
     ]
 
 
-def print_audit(console: Console, audits: Sequence[TableAudit], found: Mapping[Finding, Sequence[str]]) -> None:
-    """The tables, equal ones once; then what their cells do not show; the count last."""
+def print_audit(
+    console: Console,
+    audits: Sequence[TableAudit],
+    found: Mapping[Finding, Sequence[str]],
+    *,
+    own: Collection[str] | None = None,
+) -> None:
+    """The tables, equal ones once; then what their cells do not show; the count last.
+
+    ``own``: the rows of the file that is audited. Others, which it inherits, are folded into a line where there is one.
+    """
+    folded = [each for audit in audits for each in _groups(audit) if own and each not in own]
+    if len(folded) == sum(len(_groups(audit)) for audit in audits):
+        folded = []
+    audits = [_without(audit, folded) for audit in audits]
+    shown = {finding: versions for finding, versions in found.items() if not _of_folded(finding, folded)}
     for name, meaning in STAGES:
         console.print(Text.assemble((f"{name:<11}", "bold"), meaning))
     tables: dict[tuple[object, ...], list[TableAudit]] = {}
     for audit in audits:
-        if audit.rows:
+        if audit.probes:
             tables.setdefault((audit.rows, audit.limits, audit.probes), []).append(audit)
     for same in tables.values():
         console.print(Text(f"\nrules {', '.join(line(audit.rules) for audit in same)}", "bold"))
         console.print(Text("query lengths that take masked MHA, by number of prefills in the step", "dim"))
         console.print(_table(same[0]))
         _print_probes(console, same[0])
-    _print_rest(console, found)
+    if folded:
+        quiet = f"{plural(len(folded), 'inherited row')} folded, with {plural(len(found) - len(shown), 'note')} on them"
+        console.print(Text(f"\n{quiet}; --all shows them", "dim"))
+    _print_rest(console, shown)
     levels = [finding.level for finding in found]
     told = (plural(levels.count(level), level) for level in ("error", "warning", "note"))
     console.print(Text(f"\n{plural(len(found), 'finding')}: {', '.join(told)}"))
+
+
+def _groups(audit: TableAudit) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(probe.group for probe in audit.probes))
+
+
+def _without(audit: TableAudit, folded: Collection[str]) -> TableAudit:
+    rows = tuple(row for row in audit.rows if row.entry.group not in folded)
+    return replace(audit, rows=rows, probes=tuple(probe for probe in audit.probes if probe.group not in folded))
+
+
+def _of_folded(finding: Finding, folded: Collection[str]) -> bool:
+    """Warnings and errors are told wherever they are."""
+    return finding.level == "note" and any(f"{finding.row} ".startswith(f"{group} ") for group in folded)
 
 
 def _table(audit: TableAudit) -> Table:
@@ -72,6 +104,10 @@ def _table(audit: TableAudit) -> Table:
         table.add_row(Text(line(group), "bold"))
         for row in rows:
             table.add_row(f"  {row.entry.label}", *(_cell(row, left) for left in row.reaches))
+    for group in _groups(audit):
+        if all(row.entry.group != group for row in audit.rows):
+            table.add_row(Text(line(group), "bold"))
+            table.add_row("  no interval", *(Text("never", "dim") for _ in audit.prefills))
     return table
 
 

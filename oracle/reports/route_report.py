@@ -91,6 +91,7 @@ def print_comparison(console: Console, comparison: Comparison, names: tuple[str,
         console.print(Text(name, "bold"))
         for version, value in zip(names, (before, after), strict=True):
             console.print(Text(f"  {version}: {line(value)}"))
+    _print_closed(console, comparison, names)
     if not comparison.changes:
         console.print(Text("no batch behaves differently"))
         return
@@ -98,6 +99,18 @@ def print_comparison(console: Console, comparison: Comparison, names: tuple[str,
         console.print(Text(f"\n{_SENTENCES[batch]} ({batch})", "bold"))
         console.print(_ranges([change for change in comparison.changes if change.batch == batch]))
     console.print(Text(f"\n{plural(len(comparison.changes), 'range')} of lengths behave differently"))
+
+
+def _print_closed(console: Console, comparison: Comparison, names: tuple[str, str]) -> None:
+    """Routes that neither or one of two versions can take here: a reason why rules differ and batches do not."""
+    before, after = comparison.closed
+    told: dict[str, list[str]] = {}
+    for each in dict.fromkeys((*before, *after)):
+        under = [name for name, version in zip(names, comparison.closed, strict=True) if each in version]
+        whose = "" if len(under) == 2 else f" under {line(under[0])}"
+        told.setdefault(f"cannot run here{whose}: {each.gate}: {line('; '.join(each.reasons))}", []).append(each.route)
+    for why, routes in told.items():
+        console.print(Text(f"{' and '.join(routes)} {why}"))
 
 
 def _ranges(changes: Sequence[Change]) -> Table:

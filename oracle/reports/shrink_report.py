@@ -45,8 +45,11 @@ def document(command: Sequence[str], found: Shrunk) -> str:
     )
 
 
-def report(console: Console, found: Shrunk, implementation: str) -> None:
-    """The way down, the case at its end, the failures met beside it, and what to do with them."""
+def report(console: Console, found: Shrunk, *, fixture: bool, sequence: bool = False) -> None:
+    """The way down, the case at its end, the failures met beside it, and what to do with them.
+
+    ``fixture``: show the lines for ``fixtures/cases``, where cases of what this package ships are kept.
+    """
     console.print(Text.assemble(("failure  ", "dim"), line(str(found.signature))), soft_wrap=True)
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("axis", no_wrap=True)
@@ -69,14 +72,11 @@ def report(console: Console, found: Shrunk, implementation: str) -> None:
     for slip in found.slips:
         console.print(Text.assemble(("another failure: ", "yellow"), line(str(signature(slip)))), soft_wrap=True)
         console.print(Text(f"  {slip.case.id}"), soft_wrap=True)
-    console.print("for fixtures/cases:")
-    console.print(Text(found.fixture().rstrip()), soft_wrap=True)
-    console.print(
-        Text.assemble(
-            ("next     ", "dim"), f"attnoracle diagnose '{found.original.id}' --implementation {implementation}"
-        ),
-        soft_wrap=True,
-    )
+    if fixture:
+        console.print("for fixtures/cases:")
+        console.print(Text(found.fixture().rstrip()), soft_wrap=True)
+    following = f"attnoracle diagnose '{found.case.id}' {found.verdict.arguments}{' --sequence' if sequence else ''}"
+    console.print(Text.assemble(("next     ", "dim"), following), soft_wrap=True)
 
 
 def _sizes(case: Case) -> list[str]:

@@ -7,6 +7,7 @@ from typing import Any
 
 from ...reference.routing import Deployment, Rules, TableKey, context_rows
 from .findings import Finding
+from .intervals import group_name
 from .setup import backend_priority, known_backends
 
 #: The cap of the context workspace, in rows, and block sizes and request counts that engines are run with.
@@ -40,8 +41,8 @@ def chain_findings(rules: Rules, heads: Mapping[TableKey, int | None]) -> Iterat
             "capability", "every row", "note", "the fused layer has no MHA branch: only the generic layer asks the rows"
         )
     for key, total in heads.items():
-        qk, value, backend, parallel = key
-        row = f"{qk}/{value} {backend} TP{parallel}"
+        _, _, backend, parallel = key
+        row = group_name(key)
         if not any(_admits(rules, provider, key, total) for provider in rules.gates):
             yield Finding("gate", row, "warning", "no provider's gate admits these head dims: the row is never asked")
         if total is not None and total % parallel == 0:

@@ -15,6 +15,7 @@ from typing import Any
 from ...reference.routing import Batch, Deployment, MaskWorkspace, Request, Rules, dense_capability, prefill_backend
 from .behaviour import Behaviour, behave
 from .boundaries import boundaries
+from .closed import Closed, closed_routes
 
 _KINDS = ("split", "route", "runs", "skip", "hazard")
 
@@ -50,6 +51,8 @@ class Comparison:
 
     settings: tuple[tuple[str, str, str], ...]
     changes: tuple[Change, ...]
+    closed: tuple[tuple[Closed, ...], tuple[Closed, ...]] = ((), ())
+    """What cannot run in this deployment before and after, whatever the batch."""
 
     def as_list(self) -> list[dict[str, Any]]:
         """JSON-ready."""
@@ -69,7 +72,8 @@ def compare(before: Rules, after: Rules, deployment: Deployment) -> Comparison:
             if old != new:
                 changes.append(Change(name, (low, high), None, old, new))
     changes += _with_context(before, after, deployment)
-    return Comparison(_settings(before, after, deployment), tuple(changes))
+    closed = closed_routes(before, deployment), closed_routes(after, deployment)
+    return Comparison(_settings(before, after, deployment), tuple(changes), closed)
 
 
 def _probes(before: Rules, after: Rules, deployment: Deployment, prefills: int) -> list[int]:

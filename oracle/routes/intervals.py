@@ -14,6 +14,12 @@ from .grammar import length_text
 Which = Literal["pure", "context", "any"]
 
 
+def group_name(key: TableKey) -> str:
+    """A table row in findings, such as ``256/256 FLASHINFER_MLA_SPARSE TP8``."""
+    qk, value, backend, parallel = key
+    return f"{qk}/{value} {backend} TP{parallel}"
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One interval of a table row; ``low``: the first sequence length that reaches it in the scan."""
@@ -25,8 +31,7 @@ class Entry:
 
     @property
     def group(self) -> str:
-        qk, value, backend, parallel = self.key
-        return f"{qk}/{value} {backend} TP{parallel}"
+        return group_name(self.key)
 
     @property
     def row(self) -> str:

@@ -178,6 +178,35 @@ def test_contradictions_are_errors(route, tmp_path: Path, table: str, row: str, 
     assert route("q9", "--rules", str(path))[0] == 2
 
 
+def test_a_file_shows_its_own_rows_and_folds_what_it_inherits(route, tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    table = TABLE.replace('"B"', '"FLASHMLA_SPARSE"').replace("= 1", "= 4")
+    path.write_text(HEAD + table + "pure = [[16384, 0]]\ncontext = []\n", encoding="utf-8")
+    code, out, err = route("--audit", "--rules", str(path), "--json", "-")
+    inherited = len(load_rules("vllm-0.33").tables) - 1
+    assert code == 0 and "pure 16K:0" in err and f"{inherited} inherited rows folded" in err
+    assert "192/128" not in err and "TP8" not in err and len(err.splitlines()) < 40
+    whole = route("--audit", "--rules", str(path), "--all", "--json", "-")
+    assert "192/128" in whole[2] and "folded" not in whole[2]
+    assert [json.loads(text)["findings"] for text in (out, whole[1])] == [json.loads(out)["findings"]] * 2
+    assert route("q9", "--all")[0] == 2
+
+
+def test_a_row_of_its_own_without_intervals_is_shown(route, tmp_path: Path) -> None:
+    path = tmp_path / "x.toml"
+    path.write_text(HEAD + TABLE.replace('"B"', '"FLASHMLA_SPARSE"') + "pure = []\n", encoding="utf-8")
+    told = route("--audit", "--rules", str(path))[1]
+    assert "no interval" in told and "never" in told and "192/128" not in told
+
+
+def test_what_is_wrong_with_an_inherited_row_is_told_all_the_same(route, tmp_path: Path) -> None:
+    base, path = tmp_path / "base.toml", tmp_path / "x.toml"
+    base.write_text(HEAD.replace('"x"', '"base"') + TABLE + "pure = [[64, 65]]", encoding="utf-8")
+    path.write_text(HEAD.replace("vllm-0.33", "base") + TABLE.replace("= 1", "= 2") + "pure = []", encoding="utf-8")
+    code, _, err = route("--audit", "--rules", str(path), "--json", "-")
+    assert code == 1 and "error: contradiction" in err and "no query is longer than its sequence" in err
+
+
 def test_a_row_that_no_gate_admits(route, tmp_path: Path) -> None:
     path = tmp_path / "x.toml"
     path.write_text(HEAD + TABLE.replace("[256, 256]", "[96, 64]") + "pure = [[8192, 0]]", encoding="utf-8")

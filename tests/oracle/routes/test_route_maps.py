@@ -14,6 +14,7 @@ import pytest
 from attnoracle.oracle.reports.route_report import column_heads
 from attnoracle.oracle.routes.behaviour import behave
 from attnoracle.oracle.routes.boundaries import boundaries, pure_limit
+from attnoracle.oracle.routes.closed import closed_routes
 from attnoracle.oracle.routes.diff import Change, compare
 from attnoracle.oracle.routes.setup import rules_named
 from attnoracle.oracle.routes.sweep import sweep
@@ -170,6 +171,35 @@ def test_a_comparison_takes_a_backend_that_both_versions_know(route) -> None:
     assert "mask workspace\n  vllm-52512: 134217728 bytes, rows of a multiple of 1 words, guarded" in err
     code, _, err = route(*arguments, "--backend", "FLASH_ATTN_MLA_SPARSE_FA4")
     assert code == 2 and "unknown backend of vllm-52512 and vllm-0.33 on SM100" in err
+
+
+def test_a_comparison_says_which_routes_are_closed_and_by_which_gate(route, deploy) -> None:
+    arguments = ("--diff", "vllm-53785", "attnoracle", "--backend", "FLASHMLA_SPARSE", "--json", "-")
+    code, out, err = route(*arguments, "--sm", "90")
+    assert code == 0 and "masked MHA cannot run here: gate: SM90 is not among (100,)" in err
+    assert "dense MHA cannot" not in err and "no batch behaves differently" in err
+    (before, after) = json.loads(out)["summary"]["closed"]
+    assert before == after and [(each["route"], each["gate"]) for each in before] == [("masked MHA", "gate")]
+    assert "cannot run here" not in route(*arguments)[2]
+
+
+@pytest.mark.parametrize(
+    ("version", "changes", "told"),
+    [
+        ("vllm-47327", {}, [("dense MHA", "wrapper"), ("masked MHA", "wrapper")]),
+        ("vllm-52512", {"wrapper": "generic"}, [("dense MHA", "prefill backend"), ("masked MHA", "prefill backend")]),
+        ("vllm-0.33", {"force_mqa": True}, [("dense MHA", "force"), ("masked MHA", "force")]),
+        ("vllm-0.33", {"dcp": 2, "pcp": 2}, [("dense MHA", "parallelism"), ("masked MHA", "parallelism")]),
+        ("vllm-0.33", {"tensor_parallel": 16}, [("masked MHA", "policy")]),
+        ("vllm-0.33", {}, []),
+    ],
+)
+def test_a_closed_route_is_one_that_no_length_takes(deploy, version: str, changes: dict, told: list) -> None:
+    rules, deployment = rules_named(version), deploy(version, **{"cache": "model"} | changes)
+    assert [(each.route, each.gate) for each in closed_routes(rules, deployment)] == told
+    run = {behave(rules, deployment, Batch.of([(each, 0)])).runs for each in (200, 2048, 4096, 16384)}
+    for name in ("dense MHA", "masked MHA"):
+        assert (name.lower().replace(" ", "_") in run) is (name not in dict(told))
 
 
 def test_the_shortest_model(route) -> None:

@@ -20,7 +20,7 @@ from .hypothesis import Hypothesis
 from .marks import marks
 from .observation import Observation, observe, observed
 from .probes import Located, locate
-from .ranking import PARTLY, Ranked, rank
+from .ranking import PARTLY, Ranked, rank, tied
 
 #: Hypotheses that are kept.
 SHOWN = 5
@@ -40,6 +40,8 @@ class Diagnosis:
     seconds: float
     note: str = ""
     """Why a part is missing."""
+    tied: tuple[Hypothesis, ...] = ()
+    """The best hypothesis and those that explain the case as well; more of them than ``ranked`` may hold."""
 
     @property
     def conclusion(self) -> str:
@@ -49,11 +51,20 @@ class Diagnosis:
         if self.marks:
             return self.marks[0].words
         if self.ranked and self.ranked[0].fits:
-            return self.ranked[0].hypothesis.words
+            return self._among(self.ranked[0].hypothesis.words)
         if self.ranked and self.ranked[0].explained >= PARTLY:
             best = self.ranked[0]
-            return f"Nothing explains it whole; nearest, with {best.explained:.0%} of it: {best.hypothesis.words}"
+            words = self._among(best.hypothesis.words)
+            return f"Nothing explains it whole; nearest, with {best.explained:.0%} of it: {words}"
         return "Nothing in the dictionary explains it." + (f" {self.note}" if self.note else "")
+
+    def _among(self, words: str) -> str:
+        if len(self.tied) < 2:
+            return words
+        return (
+            f"One of {len(self.tied)} that this case cannot tell apart: {words} "
+            "Diagnose it on a further failing case, of other lengths or heads, to tell them apart."
+        )
 
 
 def diagnose(case: Case, make: Make, device: str = "cpu", *, sequence: bool = False, name: str = "") -> Diagnosis:
@@ -98,6 +109,7 @@ def _with_answer(
 ) -> Diagnosis:
     shapes = {name: seen.answer[name].shape for name in seen.answer}
     same_shape = all(shapes.get(name) == exact.shape for name, exact in seen.expected.exact.items() if name in shapes)
-    ranked = rank(seen)[:SHOWN] if same_shape else []
-    worth = [one for one in ranked if one.explained >= PARTLY or one.fits]
-    return Diagnosis(case, verdict, given, tuple(error_maps(seen)), tuple(worth), located, time.monotonic() - started)
+    ranked = rank(seen) if same_shape else []
+    worth = tuple(one for one in ranked[:SHOWN] if one.explained >= PARTLY or one.fits)
+    maps, seconds = tuple(error_maps(seen)), time.monotonic() - started
+    return Diagnosis(case, verdict, given, maps, worth, located, seconds, tied=tied(ranked))

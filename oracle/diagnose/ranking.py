@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -36,6 +36,9 @@ SLACK = 2.0
 PARTLY = 0.3
 #: What a free parameter has to gain, as a share of the energy of the deviation.
 PRICE = 2e-4
+
+#: Costs as close as this are a tie.
+TIE = 0.01
 
 #: Left of the deviation where a hypothesis is so close that nothing else has to be tried.
 CERTAIN = 2e-3
@@ -139,13 +142,26 @@ def _answer(seen: Observation, hypothesis: Hypothesis, known: Known | None) -> A
     return answer
 
 
+def tied(ranked: Sequence[Ranked]) -> tuple[Hypothesis, ...]:
+    """Hypotheses that explain a case as well as the first does: the first entry, its equals, and those of its cost.
+
+    One that solves for more numbers than the first restates a plainer idea, and is not counted.
+    """
+    if not ranked:
+        return ()
+    first = ranked[0]
+    alike = [one for one in ranked if one.fits == first.fits and abs(one.cost - first.cost) < TIE]
+    found = {each.words: each for one in alike for each in (one.hypothesis, *one.also)}
+    return tuple(each for each in found.values() if each.parameters <= first.hypothesis.parameters)
+
+
 def grouped(found: list[Ranked]) -> list[Ranked]:
     """Entries with the same answer put together, under the first of them; one entry an idea."""
     groups: list[list[Ranked]] = []
     for one in found:
         for group in groups:
             first = group[0]
-            if abs(first.cost - one.cost) < 0.01 and same(first.answer, one.answer):
+            if abs(first.cost - one.cost) < TIE and same(first.answer, one.answer):
                 group.append(one)
                 break
         else:

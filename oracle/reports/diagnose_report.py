@@ -27,6 +27,7 @@ def record(found: Diagnosis) -> dict[str, Any]:
         "marks": [{"name": m.name, "stage": m.stage, "words": m.words} for m in found.marks],
         "maps": as_records(list(found.maps)),
         "hypotheses": [_hypothesis(one) for one in found.ranked],
+        "tied": [{"name": each.name, "words": each.words} for each in found.tied],
         "stage": None
         if found.located is None
         else {

@@ -27,6 +27,20 @@ def _planted(operator, **sites):
     return Implementation(f"{operator}/planted", SIMULATED, lambda facts: None, lambda: kernel)
 
 
+def test_a_cause_is_one_of_several_where_the_case_cannot_tell_them_apart(capsys, monkeypatch):
+    """With two heads the last one and the second half are the same; with four they are not."""
+    monkeypatch.setenv("COLUMNS", "80")
+    case, planted = "indexer_scores:tiny:h{}:q2:k6:bf16:randn:contiguous:-:s0", "fault:last-head-dropped"
+    assert main(["diagnose", case.format(2), "-i", planted, "--json", "-"]) == 1
+    out, err = capsys.readouterr()
+    said = " ".join(err.split())
+    first, second = [each["words"] for each in json.loads(out)["diagnoses"][0]["tied"]]
+    assert f"cause One of 2 that this case cannot tell apart: {first}" in said and "a further failing case" in said
+    assert second in said and max(map(len, err.splitlines())) <= 80
+    assert main(["diagnose", case.format(4), "-i", planted]) == 1
+    assert "cause The loop over heads stops one early. (" in " ".join(capsys.readouterr().out.split())
+
+
 def test_the_map_names_rows_heads_and_columns():
     case = Case.parse("dense_mha:tiny:h4:q70:k70:bf16:randn:contiguous:-:s0")
 

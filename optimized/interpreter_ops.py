@@ -81,7 +81,9 @@ class BuilderOps:
     def binary_op(self, builder: Any, lhs: Any, rhs: Any, op: Method) -> Any:
         codec = codec_of(lhs)
         if codec is None:
-            return self.original["binary_op"](builder, lhs, rhs, op)
+            made = self.original["binary_op"](builder, lhs, rhs, op)
+            # Triton labels a comparison with the type of what it compares; where it is spread out, it becomes that.
+            return self.handle(made.data, self.tl.int1) if made.data.dtype == np.bool_ else made
         with np.errstate(all="ignore"):
             result = op(_arithmetic(codec).decode(lhs.data), _numbers(rhs))
         if result.dtype == np.bool_:

@@ -17,7 +17,7 @@ import sys
 
 import torch
 
-from .interpreter import interprets, mend, requested
+from .interpreter import interprets, mend, mended, requested
 
 
 class TritonUnavailable(RuntimeError):
@@ -67,3 +67,13 @@ def prepare() -> None:
     os.environ["TRITON_INTERPRET"] = "1"
     importlib.import_module("triton")
     mend()
+
+
+def keep_mended() -> None:
+    """Mend the interpreter if Triton interprets in this process and nobody has; imports nothing.
+
+    Kernels of users bring Triton with TRITON_INTERPRET set by themselves, and its own interpreter rounds bf16 wrongly.
+    Raises MendError if the interpreter cannot be mended.
+    """
+    if "triton" in sys.modules and interprets() and not mended():
+        mend()

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ..optimized.implementation import Implementation
+from ..optimized.triton_runtime import keep_mended
 from .place import place
 
 
@@ -26,7 +27,9 @@ def called(implementation: Implementation, device: torch.device, arguments: Mapp
     """
     aliases = {name: value.detach() if isinstance(value, Tensor) else value for name, value in arguments.items()}
     try:
-        outputs = implementation.prepare(**aliases)()
+        run = implementation.prepare(**aliases)
+        keep_mended()  # what was just imported may be a kernel of a user's, and Triton with it
+        outputs = run()
         if device.type == "cuda":
             torch.cuda.synchronize(device)
             settled(device)

@@ -26,7 +26,7 @@ def settle(wanted: str) -> str:
         if "triton" in sys.modules and not _interprets():
             raise Unsupported(
                 "device cpu: triton was imported before TRITON_INTERPRET=1 was set, so its kernels would be compiled "
-                "for a GPU; set it first, or use a process of its own"
+                "for a GPU; set it in the environment, or let nothing, a conftest.py for one, import triton before"
             )
         os.environ["TRITON_INTERPRET"] = "1"
     return device

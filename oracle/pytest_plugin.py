@@ -5,15 +5,20 @@
     @pytest.mark.differential(operator="sparse_mqa", geometry="glm-5")
     def test_my_kernel(case):
         assert_matches_reference(my_sparse_mqa, case=case, contract="contract.toml")
+
+Without a GPU Triton's kernels are interpreted, which has to be said before anything imports Triton: so a file that
+holds the mark, or calls ``assert_matches_reference``, is prepared for before it is imported.
 """
 
 from __future__ import annotations
 
-import os
+from pathlib import Path
 
 import pytest
 
 _MARK = "differential"
+#: What a test file holds that uses this plugin.
+_WORDS = (b"mark.differential", b"assert_matches_reference")
 _KEYWORDS = ("operator", "geometry", "suite", "seed", "dtype")
 
 
@@ -23,6 +28,17 @@ def pytest_configure(config: pytest.Config) -> None:
         f"{_MARK}(operator, geometry=None, suite='quick', seed=0, dtype=None): run the test once for each case of "
         "attnoracle's suite; the test takes the case as its argument `case`",
     )
+
+
+def pytest_collect_file(file_path: Path) -> None:
+    if file_path.suffix != ".py":
+        return
+    try:
+        text = file_path.read_bytes()
+    except OSError:  # pytest tells of it
+        return
+    if any(word in text for word in _WORDS):
+        _interpret()
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
@@ -50,8 +66,6 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 def _interpret() -> None:
     """On a machine without a GPU Triton is to interpret; that has to be said before anything imports it."""
-    if "TRITON_INTERPRET" in os.environ:
-        return
     from .device import settle
     from .errors import Unsupported
 

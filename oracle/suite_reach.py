@@ -29,7 +29,7 @@ _GAPS = ragged((0, 5), (0, 0), (1, 50), (40, 40), (1, 70), (140, 5), (3, 0), (0,
 _LONG = ragged((2, 4133), (1, 4101))
 #: All of these in one batch, with fewer requests and keys.
 _BATCH = (
-    (*_MANY[0][:36], *_EDGES[0], *_GAPS[0], 260, 1),
+    (*_MANY[0][:36], *_EDGES[0], *_GAPS[0], 260, 2),
     (*_MANY[1][:36], *_EDGES[1], *_GAPS[1], 300, 1100),
 )
 #: A batch for values alone.

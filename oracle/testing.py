@@ -22,6 +22,7 @@ from typing import Any
 
 from rich.console import Console
 
+from ..optimized import triton_runtime
 from ..optimized.contract import Contract
 from ..optimized.implementation import Facts, Implementation
 from .case import Case
@@ -136,6 +137,8 @@ def _told(verdicts: Sequence[Verdict], bad: Sequence[Verdict]) -> str:
 def _device(wanted: str) -> str:
     """The device, one GPU for each worker of xdist in turn."""
     where = settle(wanted) if wanted in ("auto", "cpu", "cuda") else wanted
+    if where == "cpu" and triton_runtime.availability() is None:
+        triton_runtime.prepare()  # a kernel may import Triton when it is first called
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if where != "cuda" or not worker.startswith("gw"):
         return where

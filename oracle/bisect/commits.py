@@ -86,9 +86,12 @@ class Commits:
         return other
 
     def command(self, point: str) -> str:
-        steps = [shell(["git", "-C", str(self._git_folder), "checkout", point[:12]]), *filter(None, [self._build])]
-        check = self._probe.command or shell(["attnoracle", *self._probe.arguments()])
-        return " && ".join((*steps, check))
+        # In a shell of its own, and there: what is checked is imported from the folder that it lies in.
+        folder = shell(["cd", str(self._git_folder)])
+        steps = [folder, shell(["git", "checkout", point[:12]]), *filter(None, [self._build])]
+        if self._pythonpath != (".",):
+            steps.append(f"export PYTHONPATH={shell([os.pathsep.join(self._pythonpath)])}")
+        return f"({' && '.join((*steps, self._probe.command or shell(['attnoracle', *self._probe.arguments()])))})"
 
     def title(self, point: str) -> str:
         """Date, author's name and subject of a commit."""

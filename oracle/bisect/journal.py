@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,23 @@ from .look import Look
 
 SCHEMA = "attnoracle.bisect-journal/1"
 NAME = "journal.jsonl"
+#: Characters of a value that are shown where two journals differ.
+_WIDTH = 60
+
+
+def _differences(found: Mapping[str, Any], head: Mapping[str, Any], of: str = "") -> Iterator[str]:
+    """``probe.timeout was 600.0, now 20.0`` of every field that differs, and of no other."""
+    for name in dict.fromkeys((*found, *head)):
+        was, now = found.get(name), head.get(name)
+        if isinstance(was, Mapping) and isinstance(now, Mapping):
+            yield from _differences(was, now, f"{of}{name}.")
+        elif was != now:
+            yield f"{of}{name} was {_shown(was)}, now {_shown(now)}"
+
+
+def _shown(value: Any) -> str:
+    text = " ".join(map(str, value)) if isinstance(value, list) else repr(value)
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 3]}..."
 
 
 class Journal:
@@ -60,7 +77,7 @@ class Journal:
         except (ValueError, KeyError, TypeError, AttributeError):
             raise BadInput(f"{path}: expected the journal of a bisection, got something else; name another") from None
         if differing:
-            told = ", ".join(f"{name} was {found.get(name)!r}" for name in differing)
+            told = ", ".join(_differences(found, head))
             raise BadInput(f"{path}: the journal of another bisection ({told}); name another folder or delete it")
         self._logs = len(looks) + len(early)
         for point, look in looks:

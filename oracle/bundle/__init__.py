@@ -8,8 +8,9 @@
     repro.py              runs it against the installed package
 """
 
+from .kernel import kernel
 from .read import Bundle, read
 from .replay import Replay, replay
 from .write import SCHEMA, VERSION, write
 
-__all__ = ("SCHEMA", "VERSION", "Bundle", "Replay", "read", "replay", "write")
+__all__ = ("SCHEMA", "VERSION", "Bundle", "Replay", "kernel", "read", "replay", "write")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from torch import Tensor
 
+from ...optimized.contract import Contract
 from ..arena import Arena
 from ..case import Case
 from ..cause.signature import Signature, from_list
@@ -41,6 +43,10 @@ _FIELDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
+#: Fields that only the bundle of a user's kernel has, and what they may hold: they end in a command that is shown.
+_NAMES = {"target": re.compile(r"[\w./\\ -]+:[A-Za-z_][\w.]*"), "adapter": re.compile(r"[\w.:/\\ -]+")}
+
+
 @dataclass(frozen=True, slots=True)
 class Bundle:
     """What a bundle holds, its hashes checked."""
@@ -59,6 +65,17 @@ class Bundle:
     verdict: dict[str, Any]
     contract: dict[str, Any]
     environment: dict[str, Any]
+    target: str = ""
+    """``module:name`` of a user's kernel, which is never imported by itself; empty of a shipped one."""
+    adapter: str = ""
+    """Adapter that its signature needs."""
+
+    def promised(self) -> Contract:
+        """The contract that the kernel was held against. Raises BadInput for one of another version."""
+        try:
+            return Contract(**self.contract)
+        except (TypeError, ValueError) as error:
+            raise BadInput(f"bundle {self.folder}: its contract is none of this version: {error}") from None
 
     def inputs(self, device: str) -> Inputs:
         """The inputs of the failing call: made from the case, or those stored where this version draws others."""
@@ -118,7 +135,14 @@ def read(folder: Path) -> Bundle:
         verdict=texts["verdict.json"],
         contract=texts["contract.json"],
         environment=texts["environment.json"],
+        **{field: _name(folder, field, record.get(field, "")) for field in _NAMES},
     )
+
+
+def _name(folder: Path, field: str, value: Any) -> str:
+    if not isinstance(value, str) or (value and not _NAMES[field].fullmatch(value)):
+        raise _refused(folder, f"{MANIFEST} field {field!r} names no kernel or adapter")
+    return value
 
 
 def _refused(folder: Path, reason: str) -> BadInput:

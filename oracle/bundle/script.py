@@ -12,16 +12,20 @@ Run: python repro.py      needs the package attnoracle; exits 1 while the failur
 import sys
 from pathlib import Path
 
-from attnoracle.oracle.bundle import read, replay
-from attnoracle.oracle.cause.named import named
+from attnoracle.oracle.bundle import kernel, read, replay
 from attnoracle.oracle.device import settle
+from attnoracle.oracle.errors import BadInput
 
 HERE = Path(__file__).resolve().parent
 device = settle("{device}")
 
-bundle = read(HERE)
-# Put your own kernel here: an attnoracle.optimized.implementation.Implementation, or a changed one of these.
-make = named({name!r}, {operator!r})
+try:
+    bundle = read(HERE)
+    # To run another kernel, make this a function that returns an attnoracle.optimized.implementation.Implementation.
+    make = kernel(bundle, {name!r})
+except BadInput as error:
+    print(error, file=sys.stderr)
+    sys.exit(2)
 
 # The call itself, for a debugger; options: {options}.
 inputs = bundle.inputs(device)
@@ -43,7 +47,6 @@ def script(verdict: Verdict, name: str, *, sequence: bool) -> str:
     return _TEXT.format(
         name=name,
         case=verdict.case.id,
-        operator=verdict.case.operator,
         outputs=operator(verdict.case.operator).outputs,
         options="called in sequence" if sequence else "called once",
         device="cpu" if verdict.device == "cpu" else "auto",

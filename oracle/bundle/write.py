@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def write(
         "case": case_record(verdict.case),
         "original": original or verdict.case.id,
         "implementation": verdict.implementation,
+        **_names(implementation),
         "device": device,
         "sequence": sequence,
         "signature": signature(verdict).as_list(),
@@ -75,6 +77,14 @@ def folder_name(verdict: Verdict) -> str:
     digest = hashlib.sha256(f"{verdict.implementation} {verdict.case.id}".encode()).hexdigest()[:8]
     plain = "".join(letter if letter.isalnum() or letter in "._-" else "-" for letter in verdict.implementation)
     return f"{plain}-{digest}"
+
+
+def _names(implementation: Implementation) -> dict[str, str]:
+    """What a user has to name again: target and adapter of a kernel that is not shipped."""
+    words = shlex.split(implementation.origin)
+    given = dict(zip(words[::2], words[1::2], strict=True))
+    named = {"target": given.get("--impl", ""), "adapter": given.get("--adapter", "")}
+    return {field: value for field, value in named.items() if value}
 
 
 def _fits(tensors: Mapping[str, Tensor]) -> bool:

@@ -70,7 +70,9 @@ def probe(
         raise BadInput("bisect: expected --implementation NAME or --impl MODULE:NAME beside --case, one of them")
     if impl is not None and operator is None and case is not None:
         operator = case.partition(":")[0]
-    named = {"--implementation": implementation, "--impl": impl, "--operator": operator, "--contract": contract}
+    # Looks are made elsewhere: in work trees, environments, on other machines.
+    path = str(_file(contract)) if contract is not None else None
+    named = {"--implementation": implementation, "--impl": impl, "--operator": operator, "--contract": path}
     target = [part for option, value in named.items() if value is not None for part in (option, value)]
     return Probe(
         case=case or "",
@@ -81,6 +83,13 @@ def probe(
         timeout=timeout,
         device=device if case else "cpu",
     )
+
+
+def _file(contract: str) -> Path:
+    path = Path(contract).absolute()
+    if not path.is_file():
+        raise BadInput(f"--contract {contract}: expected a file, there is none at {path}")
+    return path
 
 
 @dataclass(frozen=True, kw_only=True)

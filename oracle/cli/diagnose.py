@@ -53,17 +53,19 @@ def diagnose(
     where = settle(device)
     with contextlib.redirect_stdout(sys.stderr):
         if is_bundle(case):
+            from ..bundle import kernel as of_bundle
             from ..bundle import read
 
             bundle = read(Path(case))
             which, sequence = bundle.case, bundle.sequence
             name = bundle.implementation
             if kernel.implementation or kernel.impl:
-                name = kernel.name(which.operator, where)
+                name = kernel.name(which.operator, where, bundle.promised)
             if stored:
                 found = _stored(bundle, where)
             else:
-                found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
+                make = of_bundle(bundle, name, command="diagnose")
+                found = find(which, make, where, sequence=sequence, name=name)
         else:
             (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
             name = kernel.name(which.operator, where)
@@ -75,13 +77,8 @@ def diagnose(
 
 
 def _stored(bundle: Bundle, device: str) -> Diagnosis:
-    from ...optimized.contract import Contract
     from ..diagnose.diagnosis import diagnose_outputs
 
     if not bundle.outputs:
         raise BadInput(f"bundle {bundle.folder}: holds no outputs; leave out --stored to run the kernel")
-    try:
-        contract = Contract(**bundle.contract)
-    except (TypeError, ValueError) as error:
-        raise BadInput(f"bundle {bundle.folder}: its contract is none of this version: {error}") from None
-    return diagnose_outputs(bundle.case, contract, lambda: bundle.inputs(device), bundle.outputs)
+    return diagnose_outputs(bundle.case, bundle.promised(), lambda: bundle.inputs(device), bundle.outputs)

@@ -17,6 +17,7 @@ from . import guests, options
 from .selection import implementations
 
 if TYPE_CHECKING:
+    from ...optimized.contract import Contract
     from ...optimized.implementation import Implementation
     from ..guests.external import External
 
@@ -57,15 +58,14 @@ class OneKernel:
     contract: guests.Contract = None
     adapter: guests.Adapter = None
 
-    def name(self, operator: str, device: str) -> str:
-        """Its name. After the device is settled.
+    def name(self, operator: str, device: str, promised: Callable[[], Contract] | None = None) -> str:
+        """Its name. After the device is settled. ``promised``: the contract of ``--impl`` where none is declared.
 
         Raises BadInput for none, for several, for a pattern, and where ``--operator`` is not the case's.
         """
-        if self.operator not in (None, operator):
-            raise BadInput(f"--operator {self.operator}: the case is one of {operator}; leave the option out")
+        guests.agree([self.operator] if self.operator else [], operator)
         brought = guests.Brought.of(self.impl, [operator], self.contract, self.adapter)
-        mine = guests.with_contracts(brought.admitted(), device) if brought else ()
+        mine = guests.with_contracts(brought.admitted(), device, promised) if brought else ()
         given = [*([self.implementation] if self.implementation else []), *(one.name for one in mine)]
         told = ", ".join(given) or "none"
         if len(given) != 1 or "*" in given[0]:

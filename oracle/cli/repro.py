@@ -6,7 +6,7 @@ import contextlib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
@@ -22,6 +22,9 @@ from . import guests, options
 from .judging import Documents, judge
 from .selection import implementations, named_cases, pair, suite_cases
 from .terminal import console, write
+
+if TYPE_CHECKING:
+    from ..bundle import Bundle
 
 CaseOrBundle = Annotated[str, typer.Argument(metavar="CASE_OR_BUNDLE", help="Id of the case, or folder of a bundle.")]
 
@@ -45,21 +48,33 @@ def repro(
     documents = Documents(json)
     command = ["attnoracle", *context.obj]
     if is_bundle(case):
-        where = settle(device)
-        brought = guests.Brought.of(impl, operator, contract, adapter)
-        brought_names = [one.name for one in (guests.with_contracts(brought.admitted(), where) if brought else ())]
-        raise typer.Exit(_bundle(Path(case), [*(implementation or ()), *brought_names], where, documents, command))
+        from ..bundle import read
+
+        where, bundle = settle(device), read(Path(case))
+        brought = _brought(impl, operator, contract, adapter, of=bundle.case.operator)
+        found = guests.with_contracts(brought.admitted(), where, bundle.promised) if brought else ()
+        names = [*(implementation or ()), *(one.name for one in found)]
+        raise typer.Exit(_bundle(bundle, names, where, documents, command))
     if case.partition(":")[0] in KINDS:
         _scene(case, implementation or (), settle(device), documents, command)
     guests.geometries(geometry)
     cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
-    brought = guests.Brought.of(impl, operator or [cases[0].operator], contract, adapter)
+    brought = _brought(impl, operator, contract, adapter, of=cases[0].operator)
     where = settle(device)
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
     pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
     with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)
     _tell(documents, command, verdicts, summary)
+
+
+def _brought(
+    impl: Sequence[str] | None, operator: Sequence[str] | None, contract: str | None, adapter: str | None, *, of: str
+) -> guests.Brought | None:
+    """What the user brings for a case of the operator ``of``."""
+    if impl:
+        guests.agree(operator or (), of)
+    return guests.Brought.of(impl, [of], contract, adapter)
 
 
 def _scene(case: str, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> NoReturn:
@@ -90,17 +105,15 @@ def is_bundle(text: str) -> bool:
     return Path(text).is_dir() or "/" in text
 
 
-def _bundle(folder: Path, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> int:
+def _bundle(bundle: Bundle, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> int:
     """Runs a bundle again: 1 while the failure is there (the same or another), 0 once gone, 2 if it cannot run."""
-    from ..bundle import read, replay
-    from ..cause.named import named
+    from ..bundle import kernel, replay
     from ..environment import environment
     from ..reports.json_report import document, dumps, verdict_record
 
-    bundle = read(folder)
     if len(names) > 1:
         raise BadInput(f"--implementation: expected one for a bundle, got {len(names)}")
-    make = named(names[0] if names else bundle.implementation, bundle.case.operator)
+    make = kernel(bundle, names[0] if names else "")
     with contextlib.redirect_stdout(sys.stderr):
         result = replay(bundle, make, device)
     verdict = result.verdict

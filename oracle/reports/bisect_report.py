@@ -46,7 +46,7 @@ def report(console: Console, found: Found, title: str = "") -> None:
     sides = ("good", "bad") if found.direction == "regression" else ("bad", "good")
     table = Table.grid(padding=(0, 2, 0, 0))
     for point, label in zip((found.last, found.first), sides, strict=True):
-        table.add_row(f"  {short(point)}", Text(label, _STYLES[label]), found.signature if label == "bad" else "")
+        table.add_row(f"  {short(point)}", Text(label, _STYLES[label]), _failure(found, point, label))
     console.print(table)
     if found.between:
         console.print(f"  {plural(len(found.between), 'point')} between could not be judged", soft_wrap=True)
@@ -57,6 +57,15 @@ def report(console: Console, found: Found, title: str = "") -> None:
     console.print("  to see both sides")
     for command in found.commands:
         console.print(f"    {line(command)}", soft_wrap=True)
+
+
+def _failure(found: Found, point: str, label: str) -> str:
+    """What failed at a bad point; of a command's exit code with the last line that it printed."""
+    if label != "bad":
+        return ""
+    looks = [look for at, look in found.evidence if at == point and look.signature == found.signature]
+    said = line(looks[-1].detail) if looks and found.signature.startswith("exit code") else ""
+    return f"{found.signature}: {said}" if said else found.signature
 
 
 def found_record(found: Found) -> dict[str, Any]:

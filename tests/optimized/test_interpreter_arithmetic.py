@@ -219,3 +219,18 @@ def test_nan_padding_of_a_descriptor_is_nan(dtype: torch.dtype) -> None:
     x, out = torch.zeros(64, dtype=dtype)[:48], torch.zeros(64)
     _padded_load[(1,)](x, out, 40, 64)
     assert np.array_equal(out.isnan().numpy(), np.arange(64) >= 40)
+
+
+@triton.jit
+def _scalar_condition(x_ptr, out_ptr, N: tl.constexpr):
+    at = tl.arange(0, N)
+    x = tl.load(x_ptr)
+    tl.store(out_ptr + at, tl.where((at < 3) & (x > 0), 1, 0))
+
+
+@pytest.mark.parametrize("x", [0.5, -0.5])
+def test_a_scalar_comparison_spreads_over_a_block_as_a_condition(x):
+    """Triton's own interpreter spreads it as a number of the type it compared, and refuses the conjunction."""
+    out = torch.empty(4, dtype=torch.int32)
+    _scalar_condition[(1,)](torch.tensor([x]), out, 4)
+    assert out.tolist() == ([1, 1, 1, 0] if x > 0 else [0, 0, 0, 0])

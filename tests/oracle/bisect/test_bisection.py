@@ -101,6 +101,10 @@ def test_the_journal_of_another_bisection_is_refused_and_kept(line, tmp_path):
     before = (tmp_path / NAME).read_text()
     with pytest.raises(BadInput, match=r"journal of another bisection \(axis was 'commits'"):
         Journal(tmp_path, {"axis": "points"})
+    (tmp_path / "more").mkdir()
+    Journal(tmp_path / "more", {"axis": "commits", "probe": {"device": "cpu", "timeout": 600.0}})
+    with pytest.raises(BadInput, match=r"another bisection \(probe.timeout was 600.0, now 20.0\); name"):
+        Journal(tmp_path / "more", {"axis": "commits", "probe": {"device": "cpu", "timeout": 20.0}})
     (tmp_path / NAME).write_text("not json\n")
     with pytest.raises(BadInput, match="expected the journal of a bisection"):
         Journal(tmp_path, {"axis": "points"})

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+from dataclasses import replace
 
 import pytest
+from rich.console import Console
 
 from attnoracle.oracle.bisect.bisection import bisect
 from attnoracle.oracle.bisect.commits import Commits
 from attnoracle.oracle.bisect.journal import Journal
 from attnoracle.oracle.bisect.look import Settings
 from attnoracle.oracle.bisect.probe import Probe
+from attnoracle.oracle.cli.bisect_options import Search
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.fleet.calls import ThreadCalls
+from attnoracle.oracle.reports.bisect_report import report
 
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
@@ -79,6 +83,30 @@ def test_a_change_inside_a_stretch_that_does_not_build_names_the_stretch(tmp_pat
     logs = list((tmp_path / "journal" / "logs").glob("*-build-*"))
     assert logs, "the logs of builds are kept"
     assert found.last[:12] in found.commands[0] and found.first[:12] in found.commands[1]
+
+
+def test_the_commands_at_the_end_work_in_any_folder_and_what_the_bad_side_printed_is_told(tmp_path, capsys):
+    ids = _import(tmp_path / "repo", [{"answer": "1" if n >= 2 else "0"} for n in range(3)])
+    run = 'read answer < answer; echo "answer is $answer"; exit $answer'
+    found = _bisect(tmp_path / "repo", ids, tmp_path, run=run)
+    ended = [subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True) for command in found.commands]
+    assert [one.returncode for one in ended] == [0, 1]
+    report(Console(width=80), found)
+    assert "exit code 1: answer is 1" in capsys.readouterr().out
+    source = Commits(
+        tmp_path / "repo", *ids[:2], Probe(command="true"), workdir=tmp_path / "tree", pythonpath=("src", "a b")
+    )
+    source.close()
+    assert "&& export PYTHONPATH='src:a b' && true)" in source.command(ids[0])
+
+
+def test_a_contract_is_found_where_the_command_was_typed(tmp_path, monkeypatch):
+    (tmp_path / "c.toml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    search = Search(case="merge_lse:tiny:h2:q1:k1:bf16:randn:contiguous:-:s0", impl="k:mine", contract="c.toml")
+    assert str(tmp_path / "c.toml") in search.probe().target
+    with pytest.raises(BadInput, match=r"--contract d\.toml: expected a file"):
+        replace(search, contract="d.toml").probe()
 
 
 def test_three_looks_at_once_each_in_a_work_tree_of_its_own_find_the_same(tmp_path):

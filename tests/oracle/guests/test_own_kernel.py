@@ -1,13 +1,18 @@
 """A wrong kernel of a user on its way through check, shrink, bundle, repro and diagnose: what is printed works."""
 
 import json
+import runpy
 import shlex
 import sys
 
 import pytest
 
+from attnoracle.oracle.bundle import write
+from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.signature import signature
+from attnoracle.oracle.check import check
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.guests.external import external
 from attnoracle.oracle.place import place, without
 
 CASE = "sparse_mqa:tiny:h4:q3,1:k20,9:top8:bf16:randn:contiguous:-:s0"
@@ -99,3 +104,39 @@ def test_what_shrink_says_comes_next_works(own, attnoracle, monkeypatch):
 def test_an_operator_that_is_not_of_the_case_is_refused(own, command):
     code, _, err = own(command, CASE, "--operator", "dense_mha")
     assert code == 2 and "--operator dense_mha: the case is one of sparse_mqa" in err
+
+
+@pytest.fixture
+def bundle(own, home):
+    """A bundle of the wrong kernel, which is not known by name."""
+    scaled = external("users_kernels:scaled", "sparse_mqa", contract="contract.toml").implementation()
+    return write(home / "b1", check(Case.parse(SMALL), scaled), scaled)
+
+
+@pytest.mark.parametrize("command", ["repro", "diagnose"])
+def test_a_bundle_of_a_users_kernel_says_how_to_run_it(bundle, attnoracle, command):
+    code, _, err = attnoracle(command, "b1")
+    assert code == 2 and "a kernel of yours: add --impl users_kernels:scaled" in err
+    words = _typed(err.splitlines()[-1])
+    assert words == [command, "b1", "--impl", "users_kernels:scaled", "--device", "cpu"]
+
+
+def test_that_command_takes_operator_and_contract_from_the_bundle(bundle, attnoracle):
+    words = ["repro", "b1", "--impl", "users_kernels:scaled", "--device", "cpu"]
+    code, out, err = attnoracle(*words)
+    assert code == 1 and "the same failure" in out and "[contract]" not in err
+    assert "--operator dense_mha: the case is one of sparse_mqa" in attnoracle(*words, "--operator", "dense_mha")[2]
+
+
+def test_the_script_of_the_bundle_says_the_same_without_a_traceback(bundle, capsys):
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_path(str(bundle / "repro.py"), run_name="__main__")
+    assert ended.value.code == 2
+    assert "attnoracle repro b1 --impl users_kernels:scaled --device cpu" in capsys.readouterr().err
+
+
+def test_a_bundle_that_names_something_else_than_a_kernel_is_refused(bundle, attnoracle):
+    record = json.loads((bundle / "bundle.json").read_text())
+    (bundle / "bundle.json").write_text(json.dumps(record | {"target": "x:y; rm"}))
+    code, _, err = attnoracle("repro", "b1")
+    assert code == 2 and "field 'target' names no kernel" in err

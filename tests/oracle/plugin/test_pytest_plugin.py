@@ -7,6 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from attnoracle.optimized import triton_runtime
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.errors import BadInput, Unsupported
 from attnoracle.oracle.pytest_plugin import pytest_generate_tests
@@ -39,12 +40,43 @@ def test_wrong(case):
     assert_matches_reference(wrong, case=case)
 """
 
+#: A right kernel of a user's in Triton, whose output Triton's own interpreter truncates to bf16 instead of rounding it.
+IN_TRITON = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def _merge(a_ptr, x_ptr, b_ptr, y_ptr, out_ptr, lse_ptr, WIDTH: tl.constexpr, BLOCK: tl.constexpr):
+    row, column = tl.program_id(0), tl.arange(0, BLOCK)
+    live = column < WIDTH
+    x, y = tl.load(x_ptr + row), tl.load(y_ptr + row)
+    top = tl.maximum(x, y)
+    top = tl.where(top == float("-inf"), 0.0, top)
+    wx, wy = tl.exp(x - top), tl.exp(y - top)
+    total = wx + wy
+    a = tl.load(a_ptr + row * WIDTH + column, mask=live & (wx > 0), other=0.0).to(tl.float32)
+    b = tl.load(b_ptr + row * WIDTH + column, mask=live & (wy > 0), other=0.0).to(tl.float32)
+    out = (a * wx + b * wy) / tl.where(total == 0.0, 1.0, total)
+    tl.store(out_ptr + row * WIDTH + column, out.to(out_ptr.dtype.element_ty), mask=live)
+    tl.store(lse_ptr + row, top + tl.log(total))
+
+def mine(out_a, lse_a, out_b, lse_b):
+    out_a, lse_a, out_b, lse_b = (x.contiguous() for x in (out_a, lse_a, out_b, lse_b))
+    out, lse = torch.empty_like(out_a), torch.empty_like(lse_a)
+    width = out_a.shape[-1]
+    if lse.numel():
+        _merge[(lse.numel(),)](out_a, lse_a, out_b, lse_b, out, lse, width, triton.next_power_of_2(width))
+    return out, lse
+"""
+
 
 @pytest.fixture
 def pytest_in(plugin_words, request):
-    def run(folder, *arguments, fresh=False):
+    def run(folder, *arguments, fresh=False, interpret=False):
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
         env.pop("TRITON_INTERPRET", None)
+        env |= {"TRITON_INTERPRET": "1"} if interpret else {}
         start = [sys.executable, "-m"] if fresh else request.getfixturevalue("served")
         words = [*start, "pytest", "-p", "no:randomly", *plugin_words]
         return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
@@ -136,3 +168,38 @@ def test_a_case_that_is_not_supported_skips(tmp_path, monkeypatch):
     monkeypatch.delenv("PYTEST_CURRENT_TEST")
     with pytest.raises(Unsupported, match="takes dtypes fp16"):
         assert_matches_reference(mine, case=case, contract=str(tmp_path / "c.toml"))
+
+
+@pytest.mark.parametrize("interpret", [False, True], ids=["unset", "set"])
+def test_a_right_kernel_in_triton_passes_though_it_is_imported_first(tmp_path, pytest_in, interpret):
+    if triton_runtime.availability() is not None:
+        pytest.skip(f"no Triton here: {triton_runtime.availability()}")
+    (tmp_path / "users_merge.py").write_text(IN_TRITON)
+    (tmp_path / "test_users.py").write_text(
+        "from users_merge import mine\n"
+        "import pytest\n"
+        "from attnoracle.oracle.testing import assert_matches_reference\n\n"
+        '@pytest.mark.differential(operator="merge_lse", geometry="tiny", dtype="bf16")\n'
+        "def test_right(case):\n    assert_matches_reference(mine, case=case)\n"
+    )
+    told = pytest_in(tmp_path, "-q", "-x", fresh=True, interpret=interpret).stdout
+    assert " passed" in told and "failed" not in told and "error" not in told, told
+
+
+def test_the_interpreter_is_mended_before_a_kernel_of_a_users_is_called(tmp_path):
+    if triton_runtime.availability() is not None:
+        pytest.skip(f"no Triton here: {triton_runtime.availability()}")
+    (tmp_path / "users_merge.py").write_text(IN_TRITON)
+    (tmp_path / "judge.py").write_text(
+        "from users_merge import mine\n"
+        "from attnoracle.optimized.contract import Contract\n"
+        "from attnoracle.optimized.implementation import Implementation\n"
+        "from attnoracle.oracle.case import Case\n"
+        "from attnoracle.oracle.check import check\n"
+        "case = Case.parse('merge_lse:tiny:h4:q33:k33:bf16:randn:contiguous:-:s0')\n"
+        "one = Implementation('merge_lse/mine', Contract(probabilities='fp32'), lambda facts: None, lambda: mine)\n"
+        "print(check(case, one, device='cpu').status)\n"
+    )
+    env = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]), "TRITON_INTERPRET": "1"}
+    told = subprocess.run([sys.executable, "judge.py"], env=env, cwd=tmp_path, capture_output=True, text=True)
+    assert told.stdout == "PASS\n", told.stdout + told.stderr

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..errors import BadInput
+from ..errors import BadInput, Unsupported
 from . import options
 from .terminal import check_target, console, write
 
@@ -22,13 +22,14 @@ LayerName = Annotated[
     str, typer.Option("--layer", metavar="MODULE:CLASS", help="Class of the layers to watch.", show_default=True)
 ]
 MetadataName = Annotated[
-    str, typer.Option("--metadata", metavar="MODULE:FUNCTION", help="Gives the step's metadata for a layer.")
+    str,
+    typer.Option("--metadata", metavar="MODULE:FUNCTION", help="Called with a layer: the step's metadata."),
 ]
 ShapeName = Annotated[
     str, typer.Option("--shape", metavar="MODULE:OBJECT", help="A Shape: where the layer keeps what is watched.")
 ]
 Folder = Annotated[str, typer.Option("--out", metavar="FOLDER", help="Where captured calls go.")]
-RulesName = Annotated[str, typer.Option("--rules", metavar="NAME", help="Rules that the layers are held to.")]
+RulesName = Annotated[str, typer.Option("--rules", metavar="NAME|FILE", help="Rules that the layers are held to.")]
 Deploy = Annotated[
     str | None, typer.Option("--deployment", metavar="FILE", help="TOML with the fields of the deployment.")
 ]
@@ -78,17 +79,31 @@ def capture(
     raise typer.Exit(capture_report.exit_code(summary))
 
 
+def _settle() -> None:
+    """Before the script or its layer import Triton: without a GPU its kernels are interpreted, as ``check`` does."""
+    from ...optimized.interpreter import MendError
+    from ...optimized.triton_runtime import availability, prepare
+    from ..device import settle
+
+    if settle("auto") == "cpu" and availability() is None:
+        try:
+            prepare()
+        except MendError as error:
+            raise Unsupported(f"capture: Triton kernels of the script cannot be interpreted here: {error}") from error
+
+
 def _watch(
     target: list[str], names: tuple[str, str, str], folder: Path, rules: str, deployment: str | None, limits: Any
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     from ..engines.attach import named, run_script, watched
     from ..engines.deployments import read_deployment
     from ..engines.watch import Limits, Watch
-    from ..policies import load_rules
     from ..reports import capture_report
+    from ..routes.setup import rules_named
 
     if deployment is None:
         raise BadInput("capture: expected --deployment FILE with the backend, heads and dims of the engine's layers")
+    _settle()
     script = Path(target[0])
     # The script's own folder may hold the layer.
     sys.path.insert(0, str(script.absolute().parent))
@@ -96,7 +111,7 @@ def _watch(
         kind, source, shape = map(named, names)
         folder.mkdir(parents=True, exist_ok=True)
         facts = read_deployment(Path(deployment))
-        watch = Watch(load_rules(rules), facts, source, shape=shape, folder=folder, limits=Limits(**limits))
+        watch = Watch(rules_named(rules), facts, source, shape=shape, folder=folder, limits=Limits(**limits))
         with watched(kind, watch), contextlib.redirect_stdout(sys.stderr):
             run_script(script, target[1:])
     finally:

@@ -11,11 +11,15 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput, Unsupported
+from .theirs import as_theirs
 from .watch import Watch
 
 
 def named(path: str) -> Any:
-    """The object at ``module:name``. Raises BadInput for another form, Unsupported for a module that is not here."""
+    """The object at ``module:name``.
+
+    Raises BadInput for another form and for a module that raises, Unsupported for one that is not here.
+    """
     module, _, name = path.partition(":")
     if not module or not name:
         raise BadInput(f"{path!r}: expected module:name")
@@ -25,6 +29,8 @@ def named(path: str) -> Any:
         raise Unsupported(
             f"{path}: cannot import {module} here ({error}); install the engine, or run in its environment"
         ) from error
+    except Exception as error:
+        raise as_theirs(error, f"{path}: importing {module}") from error
     for part in name.split("."):
         if not hasattr(found, part):
             raise BadInput(f"{path}: {module} has no {name}")
@@ -53,7 +59,10 @@ def watched(layer: type, watch: Watch) -> Iterator[None]:
 
 
 def run_script(path: Path, arguments: Sequence[str]) -> None:
-    """Run a script as ``__main__``; its sys.exit(0) is an end as any. Raises BadInput where there is none."""
+    """Run a script as ``__main__``; its sys.exit(0) is an end as any.
+
+    Raises BadInput where there is none, and with the script's own frames for an exception of the script's.
+    """
     if not path.is_file():
         raise BadInput(f"{path}: expected a Python script, found none")
     argv, folders = sys.argv, list(sys.path)
@@ -63,5 +72,7 @@ def run_script(path: Path, arguments: Sequence[str]) -> None:
     except SystemExit as end:
         if end.code not in (None, 0):
             raise BadInput(f"{path}: the script ended with {end.code!r}") from end
+    except Exception as error:
+        raise as_theirs(error, f"{path}: the script") from error
     finally:
         sys.argv, sys.path[:] = argv, folders

@@ -10,11 +10,13 @@ A layer is any object (a ``torch.nn.Module`` as a rule) with these attributes; d
     impl.forward_mha      called with the prefill tokens; its arguments are not looked at beyond the first, q [s, h, d]
     scale, kv_lora_rank   of the softmax, and the width of the values
 
-and metadata, handed to ``forward_mqa`` and found before it by the function that the caller gives::
+and metadata, an object a step, given by the caller's function of a layer and handed to ``forward_mqa`` third::
 
-    num_decodes, num_decode_tokens, num_prefills, prefill_max_seq_len
-    query_start_loc [b+1], seq_lens [b], block_table [b, pages], req_id_per_token [s], block_size
-    prefill               None, or with use_dense_mha
+    query_start_loc [b+1], seq_lens [b]                     of every step
+    block_table [b, pages], req_id_per_token [s], block_size   where calls are saved; s: the tokens of forward_mqa
+
+What else it holds is the layer's own affair: vLLM's has num_decodes, num_decode_tokens, num_prefills,
+prefill_max_seq_len and prefill, which its layers read and a watch does not.
 """
 
 from __future__ import annotations
@@ -66,6 +68,14 @@ def need(thing: Any, path: str) -> Any:
             f"{type(thing).__name__}: expected an attribute {path}, found none; name where it is with a Shape "
             "(see oracle/engines/shape.py)"
         )
+    return found
+
+
+def need_of_step(metadata: Any, name: str) -> Any:
+    """A field of a step's metadata. Raises BadInput naming the one that it lacks; these names are fixed."""
+    found = getattr(metadata, name, None)
+    if found is None:
+        raise BadInput(f"{type(metadata).__name__}: expected a field {name} of the step's metadata, found none")
     return found
 
 

@@ -26,7 +26,7 @@ from ..layer.evidence import Rule, Violation
 from ..layer.reads import selection_valid, topk_computed
 from ..layer.rules import route_executed, skip_allowed
 from . import captured
-from .shape import Shape, need, reach, replace_at, restore_at
+from .shape import Shape, need, need_of_step, reach, replace_at, restore_at
 
 #: No selection: positions are not negative, and -1 stands for none.
 MARK = -(2**31) + 77
@@ -229,9 +229,9 @@ class Watch:
             return
         cache, metadata = args[1], args[2]
         out, lse = result if isinstance(result, tuple) else (result, None)
-        size = int(metadata.block_size)
-        requests = metadata.req_id_per_token[: len(q)].long()
-        slots = to_slots(metadata.block_table, requests[:, None], selected, size)
+        size = int(need_of_step(metadata, "block_size"))
+        requests = need_of_step(metadata, "req_id_per_token")[: len(q)].long()
+        slots = to_slots(need_of_step(metadata, "block_table"), requests[:, None], selected, size)
         inputs, outputs = captured.sparse_call(
             q,
             cache.reshape(-1, cache.shape[-1]),
@@ -254,8 +254,8 @@ class Watch:
 
 def _step_of(metadata: Any, step: int) -> StepBatch:
     """What the scheduler runs, from the metadata; requests are named by their place in the batch."""
-    starts = [int(x) for x in metadata.query_start_loc]
+    starts = [int(x) for x in need_of_step(metadata, "query_start_loc")]
     lengths = [stop - start for start, stop in pairwise(starts)]
-    seqs = [int(x) for x in metadata.seq_lens]
+    seqs = [int(x) for x in need_of_step(metadata, "seq_lens")]
     requests = tuple(Request(query, seq - query) for query, seq in zip(lengths, seqs, strict=True) if query > 0)
     return StepBatch(step=step, ids=tuple(range(len(requests))), batch=Batch(requests))

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.engines import captured
 from attnoracle.oracle.engines.captured import judge, load
 from attnoracle.oracle.engines.shape import VLLM, Shape
 from attnoracle.oracle.engines.watch import MARK, Limits, Watch
@@ -172,16 +173,86 @@ def script(tmp_path: Path) -> Iterator[Path]:
 def test_the_command(script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     folder = script.parent
-    names = ["--layer", "engine_layer:EngineLayer", "--metadata", "engine_layer:now", "--shape", "engine_layer:SHAPE"]
     facts = ["--deployment", str(folder / "deployment.toml"), "--out", str(folder / "calls")]
-    assert main(["capture", *names, *facts, "--json", "-", str(script)]) == 0
-    captured = capsys.readouterr()
-    document = json.loads(captured.out)
+    assert main(["capture", *NAMES, *facts, "--json", "-", str(script)]) == 0
+    told = capsys.readouterr()
+    document = json.loads(told.out)
     assert document["summary"]["steps"] == 2 and document["violations"] == []
-    assert "2 steps watched, 2 calls saved, 0 violations" in captured.err
+    assert "2 steps watched, 2 calls saved, 0 violations" in told.err
+    (folder / "mine.toml").write_text('name = "mine"\ndate = "now"\nsource = "a test"\nbased_on = "vllm-47327"\n')
+    assert main(["capture", *NAMES, *facts, "--rules", str(folder / "mine.toml"), str(script)]) == 0
     files = [one["file"] for one in document["files"]]
     assert main(["capture", "--judge", *files]) == 0
     assert capsys.readouterr().out.count("PASS") == 2
+
+
+NAMES = ["--layer", "engine_layer:EngineLayer", "--metadata", "engine_layer:now", "--shape", "engine_layer:SHAPE"]
+
+
+def run(script: Path, text: str) -> int:
+    folder = script.parent
+    script.write_text(text)
+    facts = ["--deployment", str(folder / "deployment.toml"), "--out", str(folder / "calls")]
+    return main(["capture", *NAMES, *facts, str(script)])
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("raise ValueError('no weights')", "run.py:7 in <module>: raise ValueError('no weights')"),
+        ("torch.zeros(2) @ torch.zeros(3)", "run.py:7 in <module>: torch.zeros(2) @ torch.zeros(3)"),
+        ("layer(engine.STEP.nothing)", "the script raised AttributeError"),
+        ("def (", "the script raised SyntaxError"),
+        ("engine.STEP = object(); layer(engine.STEP)", "engine_layer.py"),
+        (
+            "del engine.STEP.seq_lens; layer(engine.STEP)",
+            "expected a field seq_lens of the step's metadata, found none",
+        ),
+        ("del engine.STEP.block_table; layer(engine.STEP)", "has no attribute 'block_table'"),
+    ],
+)
+def test_what_the_script_raises_is_told_as_its_own(
+    script: Path, capsys: pytest.CaptureFixture[str], line: str, said: str
+) -> None:
+    head = "import torch\nimport engine_layer as engine\n\nbuffer = torch.zeros(64, engine.TOPK, dtype=torch.int32)\n"
+    head += "layer = engine.EngineLayer('layers.0', buffer)\nengine.STEP = engine.metadata([(1, 20)])\n"
+    assert run(script, head + line) == 2
+    told = capsys.readouterr().err
+    assert said in told and "failure of attnoracle" not in told
+
+
+def test_what_the_watch_raises_is_a_failure_of_ours(
+    script: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As the package's own file, not as that of a test.
+    code = compile("def keep(*rest):\n    raise RuntimeError('planted')\n", str(captured.__file__), "exec")
+    space: dict[str, Any] = {}
+    exec(code, space)
+    monkeypatch.setattr(Watch, "_keep", space["keep"])
+    assert run(script, SCRIPT.format(error=0.0)) == 3
+    assert "a failure of attnoracle itself" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="with a GPU the script's kernels are compiled")
+def test_triton_kernels_of_a_script_are_interpreted_without_a_gpu(
+    script: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    text = """
+import torch
+import triton
+import triton.language as tl
+
+@triton.jit
+def more(x, n: tl.constexpr):
+    tl.store(x + tl.arange(0, n), tl.load(x + tl.arange(0, n)) + 1)
+
+x = torch.zeros(8)
+more[(1,)](x, n=8)
+assert x.sum() == 8
+"""
+    assert run(script, text + SCRIPT.format(error=0.0)) == 0
 
 
 @pytest.mark.parametrize(

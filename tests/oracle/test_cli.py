@@ -170,7 +170,7 @@ def test_nothing_in_common_is_exit_2(check):
         (["--case", CASES[0].id.replace("dense", "danse")], "unknown operator 'danse_mha'; nearest: dense_mha"),
         (["--case", CASES[0].id.replace("tiny", "tony")], "unknown geometry 'tony'; nearest: tiny"),
         (["--case", CASES[0].id.replace("h4", "h0")], "case field 'heads': expected at least 1, got 0"),
-        (["--case", CASES[0].id.replace("bf16", "bf17")], "fp32, e4m3, got 'bf17'; nearest: bf16\n"),
+        (["--case", CASES[0].id.replace("bf16", "bf17")], "fp32, e4m3, got 'bf17'; nearest: bf16, fp16\n"),
         (["--case", CASES[0].id, "--geometry", "glm-*"], "--geometry glm-*: the case dense_mha:tiny:"),
         (["--json", "-", "--junit", "-"], "stdout takes one document"),
         (["--json", "/no/such/folder/x.json"], "no folder /no/such/folder; make it first"),

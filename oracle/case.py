@@ -11,6 +11,7 @@ Lengths that repeat are written ``8x1`` (eight requests of one token). ``-`` sta
 
 from __future__ import annotations
 
+import difflib
 import re
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -50,8 +51,11 @@ class Case:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        def bad(field: str, expected: str) -> BadInput:
-            return BadInput(f"case field {field!r}: expected {expected}, got {getattr(self, field)!r}")
+        def bad(field: str, expected: str, known: tuple[str, ...] = ()) -> BadInput:
+            value = getattr(self, field)
+            near = difflib.get_close_matches(value, known, cutoff=0.4) if known else []
+            hint = f"; nearest: {', '.join(near)}" if near else ""
+            return BadInput(f"case field {field!r}: expected {expected}, got {value!r}{hint}")
 
         if len(self.q_lens) != len(self.k_lens) or not self.q_lens:
             raise BadInput(
@@ -65,9 +69,9 @@ class Case:
         if self.topk < 0:
             raise bad("topk", "0 or more")
         if self.dtype not in DTYPES:
-            raise bad("dtype", f"one of {DTYPES}")
+            raise bad("dtype", f"one of {', '.join(DTYPES)}", DTYPES)
         if self.layout not in LAYOUTS:
-            raise bad("layout", f"one of {LAYOUTS}")
+            raise bad("layout", f"one of {', '.join(LAYOUTS)}", LAYOUTS)
         if self.seed < 0:
             raise bad("seed", "0 or more")
         for name in ("operator", "geometry", "kind"):

@@ -16,7 +16,7 @@ from . import causes, options
 from .groups import Where, Which
 from .judging import Documents
 from .properties import refuse
-from .selection import among, named_cases, suite_cases
+from .selection import among_all, named_cases, suite_cases
 
 #: Left out of the quick suite unless named: FlexAttention compiles every shape anew, seconds each on a CPU.
 TOO_SLOW = ("masked_mha/flex",)
@@ -106,4 +106,4 @@ class Asked:
         """The cases named, or the suite's."""
         if not self.case:
             return suite_cases(self.suite, self.seed, geometries)
-        return among(named_cases(self.case, suggestions=lambda: suite_cases(self.suite, self.seed, ())), geometries)
+        return among_all(named_cases(self.case, suggestions=lambda: suite_cases(self.suite, self.seed, ())), geometries)

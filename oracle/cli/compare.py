@@ -12,7 +12,7 @@ from ..fleet.pool import Pool, default_jobs
 from . import options
 from .judging import judge
 from .released import Cache
-from .selection import among, implementations, named_cases, pair, suite_cases
+from .selection import among_all, implementations, named_cases, pair, suite_cases
 from .terminal import check_target, console, write
 
 _SIDE = "An implementation, or PACKAGE==VERSION with --implementation."
@@ -59,7 +59,7 @@ def compare(
         if any(len(side) != 1 for side in sides) or sides[0][0].operator != sides[1][0].operator or a == b:
             raise BadInput(f"compare: expected two different implementations of one operator, got {a!r} and {b!r}")
         if case:
-            cases = among(named_cases(case, suggestions=lambda: suite_cases(suite, seed, ())), geometry or ())
+            cases = among_all(named_cases(case, suggestions=lambda: suite_cases(suite, seed, ())), geometry or ())
         else:
             cases = suite_cases(suite, seed, geometry or ())
         where = settle(device)

@@ -106,7 +106,7 @@ def judge(
             drive(engine, left, on_result=lambda i, verdict: None, on_done=done)
         verdicts = [journal.verdicts[pair] for pair in pairs]
     outcome = apply(ledger, verdicts, datetime.now(UTC).date()) if ledger else None
-    return verdicts, Summary.of(verdicts, time.monotonic() - started, outcome)
+    return verdicts, Summary.of(verdicts, time.monotonic() - started, outcome, resumed=len(pairs) - len(left))
 
 
 def joined(runs: Sequence[tuple[list[Verdict], Summary]]) -> tuple[list[Verdict], Summary]:

@@ -20,7 +20,7 @@ from ..reports.table import closing, print_block
 from ..verdict import Verdict
 from . import guests, options
 from .judging import Documents, judge
-from .selection import implementations, named_cases, pair, suite_cases
+from .selection import among_all, implementations, named_cases, pair, suite_cases
 from .terminal import console, write
 
 if TYPE_CHECKING:
@@ -57,8 +57,8 @@ def repro(
         raise typer.Exit(_bundle(bundle, names, where, documents, command))
     if case.partition(":")[0] in KINDS:
         _scene(case, implementation or (), settle(device), documents, command)
-    guests.geometries(geometry)
-    cases = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
+    models = guests.geometries(geometry)
+    cases = among_all(named_cases([case], suggestions=lambda: suite_cases("quick", 0, ())), models)
     brought = _brought(impl, operator, contract, adapter, of=cases[0].operator)
     where = settle(device)
     mine = guests.with_contracts(brought.admitted(), where) if brought else ()
@@ -101,8 +101,18 @@ def _tell(documents: Documents, command: Sequence[str], verdicts: Sequence[Verdi
 
 
 def is_bundle(text: str) -> bool:
-    """Whether the argument names a folder; a case id holds colons and names none."""
-    return Path(text).is_dir() or "/" in text
+    """Whether the argument names a folder; a case id holds colons and names none.
+
+    Raises BadInput for what can be neither.
+    """
+    if Path(text).is_dir():
+        return True
+    if "/" in text or ":" not in text:
+        raise BadInput(
+            f"{text!r}: no such case and no such folder; attnoracle check --list shows ids, and --bundle DIR of check "
+            "and shrink writes folders"
+        )
+    return False
 
 
 def _bundle(bundle: Bundle, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> int:

@@ -51,6 +51,18 @@ def among(cases: Iterable[Case], geometries: Sequence[str]) -> tuple[Case, ...]:
     return tuple(case for case in cases if case.geometry in wanted)
 
 
+def among_all(cases: Iterable[Case], geometries: Sequence[str]) -> tuple[Case, ...]:
+    """Cases that were named, each of one of the geometries. Raises BadInput for one that is of none."""
+    given = tuple(cases)
+    left = [case for case in given if case not in among(given, geometries)]
+    if left:
+        raise BadInput(
+            f"--geometry {' --geometry '.join(geometries)}: the case {left[0].id} is one of {left[0].geometry}; leave "
+            "the option out, or name a case of that geometry"
+        )
+    return given
+
+
 def named_cases(ids: Iterable[str], *, suggestions: Callable[[], Sequence[Case]]) -> tuple[Case, ...]:
     """The cases of these ids. Raises BadInput with the nearest ids among the suggestions, or the nearest names."""
     return tuple(dict.fromkeys(_named(text, suggestions) for text in ids))
@@ -71,6 +83,8 @@ def _named(text: str, suggestions: Callable[[], Sequence[Case]]) -> Case:
     try:
         case = Case.parse(text)
     except BadInput as error:
+        if str(error).startswith("case field"):
+            raise  # it says what the field may be
         near = difflib.get_close_matches(text, [case.id for case in suggestions()], n=3, cutoff=0.5)
         hint = f"; nearest: {', '.join(near)}" if near else "; attnoracle check --list shows ids"
         raise BadInput(f"{error}{hint}") from None

@@ -26,14 +26,18 @@ class Summary:
     problems: tuple[str, ...] = ()
     """What makes the run fail besides: known findings that pass."""
     notes: tuple[str, ...] = ()
+    resumed: int = 0
+    """Verdicts of an earlier run, from the file of ``--resume``."""
 
     @classmethod
-    def of(cls, verdicts: Sequence[Verdict], seconds: float, ledger: Outcome | None = None) -> Summary:
+    def of(
+        cls, verdicts: Sequence[Verdict], seconds: float, ledger: Outcome | None = None, *, resumed: int = 0
+    ) -> Summary:
         seen = Counter(verdict.status for verdict in verdicts)
         counts = {status: seen[status] for status in STATUSES}
         if ledger is None:
-            return cls(counts, seconds)
-        return cls(counts, seconds, len(ledger.known), ledger.problems, ledger.notes)
+            return cls(counts, seconds, resumed=resumed)
+        return cls(counts, seconds, len(ledger.known), ledger.problems, ledger.notes, resumed)
 
     @property
     def total(self) -> int:
@@ -58,6 +62,7 @@ class Summary:
             "judged": self.judged,
             **counts,
             **({"known": self.known, "problems": list(self.problems)} if self.known or self.problems else {}),
+            **({"resumed": self.resumed} if self.resumed else {}),
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
         }

@@ -178,6 +178,8 @@ def closing(summary: Summary) -> Text:
         text.append("nothing to judge")
     if summary.known:
         text.append(f"; {plural(summary.known, 'failure')} known", "yellow")
+    if summary.resumed:
+        text.append(f"; {summary.resumed} of them from the file of --resume", "dim")
     if present and not summary.judged and summary.exit_code != 1:
         text.append("; nothing could be judged", "yellow")
     return text

@@ -170,6 +170,8 @@ def test_nothing_in_common_is_exit_2(check):
         (["--case", CASES[0].id.replace("dense", "danse")], "unknown operator 'danse_mha'; nearest: dense_mha"),
         (["--case", CASES[0].id.replace("tiny", "tony")], "unknown geometry 'tony'; nearest: tiny"),
         (["--case", CASES[0].id.replace("h4", "h0")], "case field 'heads': expected at least 1, got 0"),
+        (["--case", CASES[0].id.replace("bf16", "bf17")], "fp32, e4m3, got 'bf17'; nearest: bf16, fp16\n"),
+        (["--case", CASES[0].id, "--geometry", "glm-*"], "--geometry glm-*: the case dense_mha:tiny:"),
         (["--json", "-", "--junit", "-"], "stdout takes one document"),
         (["--json", "/no/such/folder/x.json"], "no folder /no/such/folder; make it first"),
         (["--junit", "."], "expected a file name, got a folder"),
@@ -182,6 +184,28 @@ def test_bad_requests_are_exit_2_with_what_to_do(check, world, arguments, words)
     assert words in err
     assert err.startswith("attnoracle: ") and "Traceback" not in err
     assert world["checks"] == []
+
+
+@pytest.mark.parametrize("text", ["b1", "none/b1"])
+def test_what_is_neither_case_nor_folder_is_told_so(attnoracle, tmp_path, monkeypatch, text):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = attnoracle("repro", text)
+    assert code == 2 and f"'{text}': no such case and no such folder" in err
+
+
+def test_repro_refuses_a_geometry_that_is_not_the_cases(attnoracle, world):
+    code, _, err = attnoracle("repro", CASES[0].id, "--geometry", "glm-5", "--device", "cpu")
+    assert code == 2 and "--geometry glm-5: the case dense_mha:tiny:" in err and world["checks"] == []
+
+
+def test_a_run_that_went_on_says_how_many_verdicts_were_there(check, world, tmp_path):
+    words = ["--operator", "sparse_mqa", "-i", "*/gather", "--resume", str(tmp_path / "state")]
+    before = check(*words)[1].splitlines()[-1]
+    asked = len(world["checks"])
+    code, out, _ = check(*words, "--json", str(tmp_path / "o.json"))
+    assert code == 0 and len(world["checks"]) == asked and "resume" not in before
+    assert out.splitlines()[-1].endswith(f"; {asked} of them from the file of --resume")
+    assert json.loads((tmp_path / "o.json").read_text())["summary"]["resumed"] == asked
 
 
 def test_json_on_stdout_is_nothing_but_json(check, outcomes):

@@ -13,7 +13,8 @@ from .padding import padded
 from .paging import find_tokens
 
 
-@triton.jit
+# Where a single request is made a constant, Triton 3.6 ends in an assertion while it compiles.
+@triton.jit(do_not_specialize=["b"])
 def _gather_index_kernel(
     pages_ptr, table_ptr, starts_ptr, cu_k_ptr, k_ptr, scale_ptr, tokens, b, page_size, most_pages, blocks,
     page_stride, table_stride, E: tl.constexpr, E_BLOCK: tl.constexpr, BLOCK: tl.constexpr,

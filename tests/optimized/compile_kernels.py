@@ -50,7 +50,8 @@ TYPES = {
 def compile_launch(kernel: Any, *args: Any, num_warps: int, num_stages: int = 3, **constants: Any) -> None:
     signature, aligned = dict.fromkeys(constants, "constexpr"), {}
     for position, (name, value) in enumerate(zip(kernel.arg_names, args, strict=False)):
-        if value is None or (type(value) is int and value == 1):
+        free = kernel.params[position].do_not_specialize
+        if value is None or (type(value) is int and value == 1 and not free):
             signature[name], constants[name] = "constexpr", value
         elif isinstance(value, torch.Tensor):
             signature[name], aligned[(position,)] = TYPES[value.dtype], [["tt.divisibility", 16]]
@@ -60,7 +61,7 @@ def compile_launch(kernel: Any, *args: Any, num_warps: int, num_stages: int = 3,
             signature[name] = "fp32"
         else:
             signature[name] = "i32" if abs(value) < 2**31 else "i64"
-            if value % 16 == 0:
+            if value % 16 == 0 and not free:
                 aligned[(position,)] = [["tt.divisibility", 16]]
     form = GluonASTSource if kernel.is_gluon() else ASTSource
     source = form(kernel, {name: signature[name] for name in kernel.arg_names}, constants, aligned)
@@ -182,7 +183,12 @@ def layouts(dtype: torch.dtype, everything: bool) -> None:
     gather_index(pages, table, starts, cu, tokens=100, e=128)
     if not everything:
         return
+    one, single = numbers(int32, 1, 9), numbers(int32, 2)  # of one request: Triton makes a constant of a 1
+    gather(numbers(dtype, 9, 64, 576), one, starts[:1], single, tokens=100, latent=512, rope=64, cache_format="model")
+    gather_index(pages, one, starts[:1], single, tokens=100, e=128)
     indices = numbers(int32, 64, 2048)
+    build_mask(indices, single, starts[:1], starts[:1], rows=128, words=64, key_starts=starts[:1])
+    convert_indices(indices, numbers(int32, 64), one, block_size=64, blocks=9, page_rows=64, compact=True)
     for compact in (False, True):
         convert_indices(indices, numbers(int32, 64), table, block_size=64, blocks=9, page_rows=64, compact=compact)
     build_mask(indices, cu, starts, starts, rows=128, words=64, key_starts=starts)

@@ -145,14 +145,15 @@ def _answer(seen: Observation, hypothesis: Hypothesis, known: Known | None) -> A
 def tied(ranked: Sequence[Ranked]) -> tuple[Hypothesis, ...]:
     """Hypotheses that explain a case as well as the first does: the first entry, its equals, and those of its cost.
 
-    One that solves for more numbers than the first restates a plainer idea, and is not counted.
+    One that solves for more numbers than the first restates a plainer idea, and makes no tie by itself.
     """
     if not ranked:
         return ()
     first = ranked[0]
     alike = [one for one in ranked if one.fits == first.fits and abs(one.cost - first.cost) < TIE]
     found = {each.words: each for one in alike for each in (one.hypothesis, *one.also)}
-    return tuple(each for each in found.values() if each.parameters <= first.hypothesis.parameters)
+    plain = [each for each in found.values() if each.parameters <= first.hypothesis.parameters]
+    return tuple(found.values()) if len(plain) > 1 else (first.hypothesis,)
 
 
 def grouped(found: list[Ranked]) -> list[Ranked]:

@@ -34,9 +34,12 @@ def test_a_cause_is_one_of_several_where_the_case_cannot_tell_them_apart(capsys,
     assert main(["diagnose", case.format(2), "-i", planted, "--json", "-"]) == 1
     out, err = capsys.readouterr()
     said = " ".join(err.split())
-    first, second = [each["words"] for each in json.loads(out)["diagnoses"][0]["tied"]]
-    assert f"cause One of 2 that this case cannot tell apart: {first}" in said and "a further failing case" in said
-    assert second in said and max(map(len, err.splitlines())) <= 80
+    first, *others = [each["words"] for each in json.loads(out)["diagnoses"][0]["tied"]]
+    assert (
+        f"cause One of {len(others) + 1} that this case cannot tell apart: {first}" in said
+        and "a further failing case" in said
+    )
+    assert others and all(f"the same here: {each}" in said for each in others) and max(map(len, err.splitlines())) <= 80
     assert main(["diagnose", case.format(4), "-i", planted]) == 1
     assert "cause The loop over heads stops one early. (" in " ".join(capsys.readouterr().out.split())
 

@@ -88,10 +88,11 @@ class Commits:
     def command(self, point: str) -> str:
         # In a shell of its own, and there: what is checked is imported from the folder that it lies in.
         folder = shell(["cd", str(self._git_folder)])
-        steps = [folder, shell(["git", "checkout", point[:12]]), *filter(None, [self._build])]
+        steps = [folder, shell(["git", "checkout", point[:12]]), *filter(None, [_whole(self._build)])]
         if self._pythonpath != (".",):
             steps.append(f"export PYTHONPATH={shell([os.pathsep.join(self._pythonpath)])}")
-        return f"({' && '.join((*steps, self._probe.command or shell(['attnoracle', *self._probe.arguments()])))})"
+        steps.append(_whole(self._probe.command) or shell(["attnoracle", *self._probe.arguments()]))
+        return f"({' && '.join(steps)})"
 
     def title(self, point: str) -> str:
         """Date, author's name and subject of a commit."""
@@ -129,6 +130,11 @@ class Commits:
         except subprocess.CalledProcessError as error:
             told = error.stderr.strip().splitlines()[-1:] or [f"exit code {error.returncode}"]
             raise BadInput(f"{self._git_folder}: git {arguments[0]}: {told[0]}") from None
+
+
+def _whole(command: str) -> str:
+    """A command of the user's so that what comes before it decides about all of it."""
+    return shell(["sh", "-c", command]) if set(command) & set(";|&#\n") else command
 
 
 class _Trees:

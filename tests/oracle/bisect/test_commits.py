@@ -91,6 +91,10 @@ def test_the_commands_at_the_end_work_in_any_folder_and_what_the_bad_side_printe
     found = _bisect(tmp_path / "repo", ids, tmp_path, run=run)
     ended = [subprocess.run(command, shell=True, cwd=tmp_path, capture_output=True) for command in found.commands]
     assert [one.returncode for one in ended] == [0, 1]
+    shutil.move(tmp_path / "repo", tmp_path / "gone")
+    ended = subprocess.run(found.commands[1], shell=True, cwd=tmp_path, capture_output=True)
+    assert ended.stdout == b"", "nothing runs where the commit is not there"
+    shutil.move(tmp_path / "gone", tmp_path / "repo")
     report(Console(width=80), found)
     assert "exit code 1: answer is 1" in capsys.readouterr().out
     source = Commits(

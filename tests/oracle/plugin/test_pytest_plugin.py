@@ -73,10 +73,9 @@ def mine(out_a, lse_a, out_b, lse_b):
 
 @pytest.fixture
 def pytest_in(plugin_words, request):
-    def run(folder, *arguments, fresh=False, interpret=False):
+    def run(folder, *arguments, fresh=False):
         env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(folder), *sys.path])), "COLUMNS": "120"}
         env.pop("TRITON_INTERPRET", None)
-        env |= {"TRITON_INTERPRET": "1"} if interpret else {}
         start = [sys.executable, "-m"] if fresh else request.getfixturevalue("served")
         words = [*start, "pytest", "-p", "no:randomly", *plugin_words]
         return subprocess.run([*words, *arguments], env=env, cwd=folder, capture_output=True, text=True)
@@ -170,8 +169,7 @@ def test_a_case_that_is_not_supported_skips(tmp_path, monkeypatch):
         assert_matches_reference(mine, case=case, contract=str(tmp_path / "c.toml"))
 
 
-@pytest.mark.parametrize("interpret", [False, True], ids=["unset", "set"])
-def test_a_right_kernel_in_triton_passes_though_it_is_imported_first(tmp_path, pytest_in, interpret):
+def test_a_right_kernel_in_triton_passes_though_it_is_imported_first(tmp_path, pytest_in):
     if triton_runtime.availability() is not None:
         pytest.skip(f"no Triton here: {triton_runtime.availability()}")
     (tmp_path / "users_merge.py").write_text(IN_TRITON)
@@ -182,7 +180,7 @@ def test_a_right_kernel_in_triton_passes_though_it_is_imported_first(tmp_path, p
         '@pytest.mark.differential(operator="merge_lse", geometry="tiny", dtype="bf16")\n'
         "def test_right(case):\n    assert_matches_reference(mine, case=case)\n"
     )
-    told = pytest_in(tmp_path, "-q", "-x", fresh=True, interpret=interpret).stdout
+    told = pytest_in(tmp_path, "-q", "-x", fresh=True).stdout
     assert " passed" in told and "failed" not in told and "error" not in told, told
 
 

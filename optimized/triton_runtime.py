@@ -69,6 +69,12 @@ def prepare() -> None:
     mend()
 
 
+def prepare_if_available() -> None:
+    """``prepare()`` where Triton kernels can run, else nothing: for code that may bring Triton by itself."""
+    if availability() is None:
+        prepare()
+
+
 def keep_mended() -> None:
     """Mend the interpreter if Triton interprets in this process and nobody has; imports nothing.
 

@@ -137,8 +137,8 @@ def _told(verdicts: Sequence[Verdict], bad: Sequence[Verdict]) -> str:
 def _device(wanted: str) -> str:
     """The device, one GPU for each worker of xdist in turn."""
     where = settle(wanted) if wanted in ("auto", "cpu", "cuda") else wanted
-    if where == "cpu" and triton_runtime.availability() is None:
-        triton_runtime.prepare()  # a kernel may import Triton when it is first called
+    if where == "cpu":
+        triton_runtime.prepare_if_available()  # a kernel may import Triton when it is first called
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     if where != "cuda" or not worker.startswith("gw"):
         return where

@@ -44,8 +44,7 @@ def _load(module: str, name: str) -> Callable[..., tuple[Any, ...]]:
 
 
 def _load_flex(name: str) -> Callable[..., Any]:
-    if triton_runtime.availability() is None:
-        triton_runtime.prepare()  # the compiler imports Triton, which would settle whether it interprets
+    triton_runtime.prepare_if_available()  # the compiler imports Triton, which would settle whether it interprets
     return _load("flex", name)
 
 

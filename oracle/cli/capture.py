@@ -82,12 +82,12 @@ def capture(
 def _settle() -> None:
     """Before the script or its layer import Triton: without a GPU its kernels are interpreted, as ``check`` does."""
     from ...optimized.interpreter import MendError
-    from ...optimized.triton_runtime import availability, prepare
+    from ...optimized.triton_runtime import prepare_if_available
     from ..device import settle
 
-    if settle("auto") == "cpu" and availability() is None:
+    if settle("auto") == "cpu":
         try:
-            prepare()
+            prepare_if_available()
         except MendError as error:
             raise Unsupported(f"capture: Triton kernels of the script cannot be interpreted here: {error}") from error
 

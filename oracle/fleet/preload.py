@@ -9,5 +9,5 @@ from ..guests import known
 __all__ = ["check", "known"]
 
 # Only where kernels are interpreted for certain: asking whether there is a GPU would spoil it for the forked workers.
-if interpreter.requested() and triton_runtime.availability() is None:
-    triton_runtime.prepare()
+if interpreter.requested():
+    triton_runtime.prepare_if_available()

@@ -83,7 +83,7 @@ class EmulatedMaker:
     name = "emulated"
 
     def __init__(self) -> None:
-        settle_triton()
+        triton_runtime.prepare_if_available()  # torch's dispatch modes would import Triton compiled
         self.pool = Pool()
 
     def capture(self, what: str, function: Function, buffers: Buffers) -> Graph:
@@ -119,13 +119,7 @@ class EagerMaker:
     name = "eager"
 
     def __init__(self) -> None:
-        settle_triton()
+        triton_runtime.prepare_if_available()  # torch's dispatch modes would import Triton compiled
 
     def capture(self, what: str, function: Function, buffers: Buffers) -> Graph:
         return _EagerGraph(what, function, buffers)
-
-
-def settle_triton() -> None:
-    """Import Triton the way it is to run here; torch's dispatch modes would import it compiled."""
-    if triton_runtime.availability() is None:
-        triton_runtime.prepare()

@@ -34,8 +34,7 @@ def resolve(target: str) -> Any:
 
 
 def _module(place: str) -> ModuleType:
-    if triton_runtime.availability() is None:
-        triton_runtime.prepare()
+    triton_runtime.prepare_if_available()
     here = os.getcwd()
     if here not in sys.path:
         sys.path.insert(0, here)

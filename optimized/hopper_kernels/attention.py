@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import torch
 
-from ..triton_kernels.dense_mha import check_attention
+from ..triton_kernels.dense_mha import check_attention, query_tiles
+from ..triton_kernels.launch import processors
 from ..triton_kernels.relaunch import Tiled, launch
 from ..triton_kernels.visible_tiles import VisibleTiles
 from .attention_kernel import CHUNK, attention_kernel
-from .names import processors
 
 #: Query rows of a program, and keys of a tile by head dims.
 ROWS = 128
@@ -47,7 +47,7 @@ def attention(
     if t == 0:
         return out.zero_(), lse.fill_(float("-inf"))
     keys = KEYS[d, width]
-    tiles = s // ROWS + b + 1
+    tiles = query_tiles(s, b, ROWS)
     items = tiles * h
     # bundles of even width: the last one must not be a few long tiles for many processors
     bundles = -(-h // max(1, _L2 // (t * (d + width) * q.element_size())))

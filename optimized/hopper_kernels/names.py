@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy, tma
 
@@ -13,8 +12,3 @@ copy_async = async_copy.async_load if hasattr(async_copy, "async_load") else asy
 load_tile = tma.async_load if hasattr(tma, "async_load") else tma.async_copy_global_to_shared
 #: Whether a view of shared memory in another shape has a private name.
 RESHAPES_PRIVATELY = gl.constexpr(hasattr(gl.shared_memory_descriptor, "_reinterpret"))
-
-
-def processors(device: torch.device) -> int:
-    """Multiprocessors of a GPU."""
-    return torch.cuda.get_device_properties(device).multi_processor_count

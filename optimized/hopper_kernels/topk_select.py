@@ -10,7 +10,8 @@ from triton.experimental.gluon import language as gl
 from triton.experimental.gluon.language.nvidia.hopper import async_copy
 
 from ..triton_kernels.checks import check_at_least, check_tensor
-from .names import RESHAPES_PRIVATELY, barrier, copy_async, processors
+from ..triton_kernels.launch import processors
+from .names import RESHAPES_PRIVATELY, barrier, copy_async
 from .row_threshold import ones, threshold
 
 #: Most scores of one program: 128 registers a thread of 256.

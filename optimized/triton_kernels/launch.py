@@ -149,6 +149,11 @@ def room_of(capability: tuple[int, int]) -> int:
     return ROOM.get(capability, min(ROOM.values()))
 
 
+def processors(device: torch.device) -> int:
+    """Multiprocessors of a GPU."""
+    return torch.cuda.get_device_properties(device).multi_processor_count
+
+
 def _first(candidates: Iterable[Launch], shared: Callable[[Launch], int], room: int | None, what: str) -> Launch:
     """The first candidate that fits. Raises ValueError if none does."""
     least = 0

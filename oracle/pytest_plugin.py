@@ -30,11 +30,10 @@ def pytest_configure(config: pytest.Config) -> None:
     )
 
 
-def pytest_collect_file(file_path: Path) -> None:
-    if file_path.suffix != ".py":
-        return
+@pytest.hookimpl(tryfirst=True)  # of test files alone, and before pytest makes the module
+def pytest_pycollect_makemodule(module_path: Path) -> None:
     try:
-        text = file_path.read_bytes()
+        text = module_path.read_bytes()
     except OSError:  # pytest tells of it
         return
     if any(word in text for word in _WORDS):

@@ -19,13 +19,13 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ...optimized.contract import Contract
-from ..arena import Arena
 from ..case import Case
 from ..cause.signature import Signature, from_list
 from ..check import drawn
 from ..config import load
 from ..errors import BadInput
 from ..inputs import Inputs
+from ..inputs.arena import Arena
 
 MANIFEST = "bundle.json"
 FILES = ("verdict.json", "contract.json", "environment.json", "inputs.safetensors", "outputs.safetensors", "repro.py")

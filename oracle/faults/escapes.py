@@ -26,11 +26,11 @@ from ...reference.merge_lse import merge_lse
 from ...reference.paged_indexer_scores import paged_indexer_scores
 from ...reference.sparse_mqa import sparse_mqa
 from ...reference.topk_select import topk_select
+from ..calling.memory import guarded_allocations
 from ..case import Case
 from ..config import load
 from ..inputs import make
 from ..inputs.options import OPTIONS
-from ..memory import guarded_allocations
 from ..suites.reach import reach_case
 from .fault import Fault
 from .simulated import KERNELS, LAYOUTS

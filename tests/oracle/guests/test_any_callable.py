@@ -9,9 +9,9 @@ import torch
 
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
-from attnoracle.oracle import config
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check as judge
+from attnoracle.oracle.config import named
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.guests import contract_file, known
 from attnoracle.oracle.guests.external import external, refused_by
@@ -234,7 +234,7 @@ def test_an_adapter_of_ones_own(check, home):
 def test_workers_know_the_guests_too(attnoracle, home):
     (home / "contract.toml").write_text(DECLARED)
     (home / "made-up.json").write_text(
-        (config._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
+        (named._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
     )
     case = CASE.replace(":tiny:", ":made-up:")
     code, _, err = attnoracle(
@@ -250,7 +250,7 @@ def test_workers_know_the_guests_too(attnoracle, home):
 
 def test_a_geometry_from_a_file_gets_the_batches_of_the_suite(attnoracle, home):
     (home / "made-up.json").write_text(
-        (config._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
+        (named._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
     )
     code, out, _ = attnoracle("check", "--geometry", "made-up.json", "--operator", "sparse_mqa", "--list")
     assert code == 0 and len(out.splitlines()) > 15 and all(":made-up:" in line for line in out.splitlines())

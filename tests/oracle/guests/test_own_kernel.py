@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from attnoracle.oracle.bundle import write
+from attnoracle.oracle.calling.place import place, without
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.signature import signature
 from attnoracle.oracle.check import check
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.guests.external import external
-from attnoracle.oracle.place import place, without
 
 CASE = "sparse_mqa:tiny:h4:q3,1:k20,9:top8:bf16:randn:contiguous:-:s0"
 SMALL = "sparse_mqa:tiny:h2:q1:k6:top4:bf16:randn:contiguous:-:s0"

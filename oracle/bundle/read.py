@@ -70,6 +70,11 @@ class Bundle:
     adapter: str = ""
     """Adapter that its signature needs."""
 
+    @property
+    def contract_path(self) -> Path:
+        """The file of the contract, as ``--contract`` takes it."""
+        return self.folder / "contract.json"
+
     def promised(self) -> Contract:
         """The contract that the kernel was held against. Raises BadInput for one of another version."""
         try:

@@ -115,10 +115,21 @@ def test_a_contract_that_is_none(check, home, text, words):
     assert code == 2 and words in err
 
 
+@pytest.mark.parametrize(
+    ("text", "words"), [("[]", "an object of fields, got list"), ("{", "the contract.json of a bundle")]
+)
+def test_a_contract_of_a_bundle_that_is_none(home, text, words):
+    (home / "contract.json").write_text(text)
+    with pytest.raises(BadInput, match=words):
+        contract_file.read("contract.json")
+
+
 def test_a_contract_survives_its_file(home):
     contract = Contract(probabilities=None, lse_base="2", empty_out="nan", exp_error=2.0**-13, batch_invariant=True)
     (home / "c.toml").write_text(contract_file.spelled(contract, notes={"lse_base": "measured"}))
     assert contract_file.read("c.toml").contract == contract
+    (home / "contract.json").write_text(json.dumps(contract.as_dict()))
+    assert contract_file.read("contract.json").contract == contract
 
 
 def test_limits_of_a_contract_make_cases_unsupported(check, home):

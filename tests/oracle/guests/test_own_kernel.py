@@ -125,6 +125,10 @@ def test_that_command_takes_operator_and_contract_from_the_bundle(bundle, attnor
     words = ["repro", "b1", "--impl", "users_kernels:scaled", "--device", "cpu"]
     code, out, err = attnoracle(*words)
     assert code == 1 and "the same failure" in out and "[contract]" not in err
+    again = _typed(next(line for line in out.splitlines() if line.strip().startswith("repro ")))
+    assert again[again.index("--contract") + 1] == str(bundle / "contract.json")
+    code, out, err = attnoracle(*again)
+    assert code == 1 and "1 fail" in out and "[contract]" not in err, "the same contract, without probing"
     assert "--operator dense_mha: the case is one of sparse_mqa" in attnoracle(*words, "--operator", "dense_mha")[2]
 
 

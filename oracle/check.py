@@ -13,7 +13,6 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -21,16 +20,15 @@ from torch import Tensor
 
 from .. import reference
 from ..optimized.implementation import Implementation
-from .calling import Raised, called, told
+from .calling import Raised, told
+from .calling.once import answer_of, run_once
 from .case import Case
 from .config import load, origin
 from .errors import Unsupported
 from .facts import facts
-from .globals import GlobalState
 from .inputs import Inputs, make
 from .judge.conventions import View, declared, explained
 from .judge.findings import Judgement
-from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
 from .sequence import sequence as second_call
 from .verdict import Finding, Status, Verdict
@@ -41,14 +39,6 @@ FRESH_SEEDS = 8
 AGAIN = 2
 #: Distance between a case's seed and its fresh ones; suites use seeds far below it.
 SEED_STRIDE = 1_000_003
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Outputs of one run, copied out of the guarded memory, and what the memory says."""
-
-    outputs: tuple[Any, ...]
-    problems: tuple[Finding, ...]
 
 
 #: (case, device) to the tensors that a kernel is given.
@@ -201,34 +191,6 @@ def _explained(
         return declared(getattr(reference, op.name)(**arguments), contract, dtypes)
 
     return explained(judgement, View(arguments, outputs, contract), op.judge, op.shapes(arguments), right)
-
-
-def run_once(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> Run:
-    state = GlobalState.take()
-    try:
-        with guarded_allocations(fill) as memory:
-            outputs = called(implementation, device, arguments)
-    finally:
-        changed = state.restore()
-    problems = [Finding("memory", message, True) for message in memory.damage()]
-    problems += [Finding("structure", f"changed {what}", True) for what in changed]
-    if isinstance(outputs, tuple):
-        outputs = tuple(_copied(t) if isinstance(t, Tensor) else t for t in outputs)
-    return Run(outputs, tuple(problems))
-
-
-def _copied(output: Tensor) -> Tensor:
-    try:
-        return output.detach().clone()
-    except RuntimeError as error:
-        raise Raised(f"an output cannot be read: {told(error)}") from error
-
-
-def answer_of(op: Operator, inputs: Inputs, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is judged: what was returned or, of an operator that writes in place, what it wrote to, as far as that is
-    memory."""
-    written = (inputs.arena.tensors[name] for name in op.writes)
-    return tuple(guarded.tensor[guarded.untouched :] for guarded in written) if op.writes else outputs
 
 
 def _inputs_kept(op: Operator, inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:

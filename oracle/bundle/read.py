@@ -19,13 +19,13 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ...optimized.contract import Contract
-from ..arena import Arena
 from ..case import Case
 from ..cause.signature import Signature, from_list
 from ..check import drawn
 from ..config import load
 from ..errors import BadInput
 from ..inputs import Inputs
+from ..inputs.arena import Arena
 
 MANIFEST = "bundle.json"
 FILES = ("verdict.json", "contract.json", "environment.json", "inputs.safetensors", "outputs.safetensors", "repro.py")
@@ -69,6 +69,11 @@ class Bundle:
     """``module:name`` of a user's kernel, which is never imported by itself; empty of a shipped one."""
     adapter: str = ""
     """Adapter that its signature needs."""
+
+    @property
+    def contract_path(self) -> Path:
+        """The file of the contract, as ``--contract`` takes it."""
+        return self.folder / "contract.json"
 
     def promised(self) -> Contract:
         """The contract that the kernel was held against. Raises BadInput for one of another version."""

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from ...optimized.implementation import Implementation
 from ..calling import Raised
+from ..calling.once import answer_of, run_once
 from ..cause.signature import signature
-from ..check import answer_of, drawn, run_once
+from ..check import drawn
 from ..environment import environment
 from ..errors import BadInput
 from ..inputs import Inputs

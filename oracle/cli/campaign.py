@@ -24,7 +24,7 @@ from .terminal import check_target, clean_stdout, console, write
 
 if TYPE_CHECKING:
     from ..campaign.night import Night
-    from ..ledger import Known
+    from ..records.ledger import Known
 
 #: Left out unless named: FlexAttention compiles every shape anew.
 TOO_SLOW = ("masked_mha/flex",)
@@ -76,7 +76,7 @@ def campaign(
     from ..campaign.night import Budget, Night
     from ..campaign.space import Space, fitting_here, usable
     from ..cause.again import judge
-    from ..ledger import read as read_ledger
+    from ..records.ledger import read as read_ledger
     from ..reports.campaign_live import live
 
     if minutes is None and cases is None:

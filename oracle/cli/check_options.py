@@ -9,9 +9,9 @@ from pathlib import Path
 from ..case import Case
 from ..confinement import TIMEOUT
 from ..errors import BadInput
-from ..history import check_target as check_history
-from ..ledger import Known
-from ..ledger import read as read_ledger
+from ..records.history import check_target as check_history
+from ..records.ledger import Known
+from ..records.ledger import read as read_ledger
 from . import causes, options
 from .groups import Where, Which
 from .judging import Documents

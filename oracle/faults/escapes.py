@@ -26,12 +26,12 @@ from ...reference.merge_lse import merge_lse
 from ...reference.paged_indexer_scores import paged_indexer_scores
 from ...reference.sparse_mqa import sparse_mqa
 from ...reference.topk_select import topk_select
+from ..calling.memory import guarded_allocations
 from ..case import Case
 from ..config import load
 from ..inputs import make
 from ..inputs.options import OPTIONS
-from ..memory import guarded_allocations
-from ..suite_reach import reach_case
+from ..suites.reach import reach_case
 from .fault import Fault
 from .simulated import KERNELS, LAYOUTS
 from .weak import WEAK
@@ -91,7 +91,7 @@ def recorded() -> dict[str, tuple[str, ...]]:
 def cases_for(fault: Fault) -> tuple[Case, ...]:
     """The operator's case in each kind, with the options, dtype, heads and layout that the fault needs.
 
-    A fault past the sizes of these cases is measured where it acts: on the row of ``suite_reach`` that it names.
+    A fault past the sizes of these cases is measured where it acts: on the row of ``suites/reach`` that it names.
     """
     reach = next((option.partition("=")[2] for option in fault.options if option.startswith("reach=")), None)
     if reach is not None:

@@ -17,10 +17,10 @@ from ... import reference
 from ...optimized.contract import Contract, Format
 from ...optimized.implementation import Implementation
 from ..calling import Raised, called
+from ..calling.globals import GlobalState
 from ..case import Case
 from ..check import check
 from ..config import load
-from ..globals import GlobalState
 from ..inputs import Inputs, make
 from ..judge.attention import SENTINEL
 from ..judge.units import LN2

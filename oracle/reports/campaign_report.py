@@ -20,7 +20,7 @@ from ..campaign.scenes import is_scene
 from ..campaign.scenes import repro as scene_repro
 from ..cause.named import FAULT as PLANTED
 from ..cause.named import HIDDEN
-from ..ledger import Known
+from ..records.ledger import Known
 from ..verdict import STATUSES, Status, Verdict
 from . import json_report
 from .json_reading import parse_verdict

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..case import Case
 from ..verdict import Verdict
-from .summary import Summary, worst_ratio
+from .summary import Summary
 
 
 def document(
@@ -75,7 +75,7 @@ def verdict_record(verdict: Verdict) -> dict[str, Any]:
             for finding in verdict.findings
         ],
         "measures": verdict.measures,
-        "worst_ratio": worst_ratio(verdict),
+        "worst_ratio": verdict.worst_ratio,
         "worst": [
             {
                 "output": worst.output,

@@ -10,8 +10,8 @@ import time
 import pytest
 
 from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.cli.journal import Journal
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.journal import Journal
 from attnoracle.oracle.reports.json_reading import parse_verdict
 from attnoracle.oracle.reports.json_report import dumps, verdict_record
 

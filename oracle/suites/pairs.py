@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import combinations, product
 
-from .case import LAYOUTS, Case
-from .suite_row import ragged
+from ..case import Case
+from .row import Row, cases, ragged
 
 #: The model whose dims the rows have.
 GEOMETRY = "deepseek-v3.2"
@@ -118,20 +118,12 @@ def _pair(one: tuple[int, Choice], other: tuple[int, Choice]) -> tuple[tuple[int
 def pair_cases(seed: int) -> Iterator[Case]:
     """All rows, in order."""
     for operator, ((q, k), heads, topk, lists) in PAIRS.items():
-        for place, row in enumerate(covering(lists)):
-            words = [word for choice in row for word in choice]
-            dtype = next((word for word in words if word in ("bf16", "fp16", "fp32", "e4m3")), "bf16")
-            kind = next((word.removeprefix("kind=") for word in words if word.startswith("kind=")), "randn")
-            yield Case(
-                operator=operator,
-                geometry=GEOMETRY,
-                heads=heads,
-                q_lens=q,
-                k_lens=k,
-                topk=topk,
-                dtype=dtype,
-                kind=kind,
-                layout=LAYOUTS[place % len(LAYOUTS)],
-                options=tuple(sorted(word for word in words if word != dtype and not word.startswith("kind="))),
-                seed=seed + place,
-            )
+        rows = [_row(q, k, topk, [word for choice in row for word in choice]) for row in covering(lists)]
+        yield from cases(GEOMETRY, operator, rows, heads, seed)
+
+
+def _row(q: tuple[int, ...], k: tuple[int, ...], topk: int, words: list[str]) -> Row:
+    dtype = next((word for word in words if word in ("bf16", "fp16", "fp32", "e4m3")), "bf16")
+    kind = next((word.removeprefix("kind=") for word in words if word.startswith("kind=")), "randn")
+    options = tuple(word for word in words if word != dtype and not word.startswith("kind="))
+    return Row(q, k, kind, options, topk, dtype=dtype)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .config_reader import Reader
+from .reader import Reader
 
 #: Defaults of vLLM 0.33.0 and huggingface/transformers.
 _FREQUENCY, _OFFSET = 1, 2

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .errors import BadInput
+from ..errors import BadInput
 
 #: Where RoPE fields live: transformers 5, transformers 4.
 _ROPE_BLOCKS = ("rope_parameters", "rope_scaling")

@@ -22,9 +22,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
-from .errors import BadInput, unknown
-from .toml_file import read_toml
-from .verdict import Verdict
+from ..errors import BadInput, unknown
+from ..toml_file import read_toml
+from ..verdict import Verdict
 
 _KEYS = ("implementation", "case", "checks", "link", "expires", "reason")
 

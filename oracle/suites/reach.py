@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from .case import Case
-from .suite_row import Row, ragged
+from ..case import Case
+from .row import Row, ragged
 
 #: The model whose dims the rows have. It has an indexer, and rotated dims.
 GEOMETRY = "deepseek-v3.2"
@@ -165,19 +165,7 @@ OWN_KINDS: dict[str, tuple[str, ...]] = {
 
 def reach_case(operator: str, name: str, seed: int = 0) -> Case:
     """One row of the table as a case."""
-    row = REACH[operator][name]
-    return Case(
-        operator=operator,
-        geometry=GEOMETRY,
-        heads=row.heads or 1,
-        q_lens=row.q,
-        k_lens=row.k,
-        topk=row.topk,
-        dtype=row.dtype,
-        kind=row.kind,
-        options=tuple(sorted(row.options)),
-        seed=seed,
-    )
+    return REACH[operator][name].case(operator, GEOMETRY, 1, seed)
 
 
 def is_reach(case: Case, name: str) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from .inputs import kinds_of
-from .suite_row import Row, ragged
+from ..inputs import kinds_of
+from .row import Row, ragged
 
 _NEW = ragged((5, 21), (9, 40), (2, 2))
 _CONTEXT = ragged((1, 37), (1, 20), (1, 9))

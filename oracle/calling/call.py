@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..optimized.implementation import Implementation
-from ..optimized.triton_runtime import keep_mended
+from ...optimized.implementation import Implementation
+from ...optimized.triton_runtime import keep_mended
 from .place import place
 
 
@@ -37,29 +36,24 @@ def called(implementation: Implementation, device: torch.device, arguments: Mapp
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        if device.type == "cuda":
-            forgotten(device)
+        usable(device)  # reads away what CUDA still holds of this call, which has told of it in its own words
         raise Raised(told(error, implementation)) from error
 
 
-def forgotten(device: torch.device) -> None:
-    """Reads away the error that CUDA may still hold of a call that raised, which has told of it in its own words."""
-    with suppress(RuntimeError):
-        torch.cuda.synchronize(device)
-    with suppress(RuntimeError):
-        settled(device)
-
-
 def usable(device: torch.device) -> bool:
-    """Whether this process can still use its device: what reads or writes astray on a GPU ends its context."""
+    """Waits for the device and reads away the error that it holds; whether there was none.
+
+    What reads or writes astray on a GPU ends its context: then there is one each time.
+    """
     if device.type != "cuda":
         return True
-    try:
-        torch.cuda.synchronize(device)
-        settled(device)
-    except RuntimeError:
-        return False
-    return True
+    clean = True
+    for step in (torch.cuda.synchronize, settled):
+        try:
+            step(device)
+        except RuntimeError:
+            clean = False
+    return clean
 
 
 def settled(device: torch.device) -> None:

@@ -14,9 +14,10 @@ from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.facts import facts
 from attnoracle.oracle.inputs import KINDS, make
 from attnoracle.oracle.inputs.options import check as check_options
-from attnoracle.oracle.suite_pairs import PAIRS, covering, pair_cases
-from attnoracle.oracle.suite_reach import OWN_KINDS, REACH, is_reach
-from attnoracle.oracle.suites import SUITES, TWINS, fixture_cases, suite
+from attnoracle.oracle.suites import SUITES, fixture_cases, suite
+from attnoracle.oracle.suites.full import TWINS
+from attnoracle.oracle.suites.pairs import PAIRS, covering, pair_cases
+from attnoracle.oracle.suites.reach import OWN_KINDS, REACH, is_reach
 
 MAIN = ("dense_mha", "masked_mha", "sparse_mqa", "indexer_scores")
 

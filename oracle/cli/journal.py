@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from .environment import commit, version
-from .errors import BadInput
-from .fleet.worker import Pair
-from .reports.json_reading import parse_verdict
-from .reports.json_report import finite, verdict_record
-from .state_file import StateFile
-from .verdict import Verdict
+from ..environment import commit, version
+from ..errors import BadInput
+from ..fleet.worker import Pair
+from ..records.state_file import StateFile
+from ..reports.json_reading import parse_verdict
+from ..reports.json_report import finite, verdict_record
+from ..verdict import Verdict
 
 SCHEMA = "attnoracle.check-state/1"
 

@@ -15,9 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .errors import BadInput
-from .reports.summary import worst_ratio
-from .verdict import Verdict
+from ..errors import BadInput
+from ..verdict import Verdict
 
 #: "attn" as a big-endian integer: marks the file as ours (SQLite's application_id).
 APPLICATION = 0x6174746E
@@ -104,7 +103,7 @@ def add(path: str, environment: Mapping[str, Any], verdicts: Sequence[Verdict]) 
         base.executemany(
             "INSERT OR REPLACE INTO verdicts VALUES (?, ?, ?, ?, ?, ?, ?)",
             [
-                (run, v.case.id, v.implementation, v.status, worst_ratio(v), v.seconds, v.reason)
+                (run, v.case.id, v.implementation, v.status, v.worst_ratio, v.seconds, v.reason)
                 for v in verdicts
                 if v.status != "UNSUPPORTED"
             ],

@@ -17,7 +17,7 @@ def left(monkeypatch):
         if held:
             raise RuntimeError(held.pop())
 
-    monkeypatch.setattr(calling, "settled", launch)
+    monkeypatch.setattr("attnoracle.oracle.calling.call.settled", launch)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
     return held
 

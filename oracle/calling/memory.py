@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from .arena import Arena
-from .errors import BadInput
-from .guards import Guarded, guarded_buffer
-from .inputs import rng
+from ..errors import BadInput
+from ..inputs import rng
+from ..inputs.arena import Arena
+from ..inputs.guards import Guarded, guarded_buffer
 
 Fill = Literal["nan", "huge", "stale"]
 #: What an allocation may hold of an earlier answer: a function of shape and dtype, or tensors to pick from.

@@ -10,90 +10,18 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..fixtures import PATH
-from .config_reader import Reader, read
-from .errors import BadInput, unknown
-from .geometry import Geometry
+from ..errors import BadInput
+from ..geometry import Geometry
 from .indexer_layers import full_layers
+from .reader import Reader
 
-_MODELS = PATH / "models"
 #: Whether the indexer rotates pairs (0, 1), (2, 3), …, for configs without ``indexer_rope_interleave``.
 #: deepseek_v32: the note of 2025-11-17 in the DeepSeek-V3.2-Exp README; glm_moe_dsa: huggingface/transformers#46842.
 _INDEX_ROPE = {"deepseek_v32": False, "glm_moe_dsa": True}
 _INDEXER = ("index_n_heads", "index_head_dim", "index_topk")
-
-
-#: Geometries of configs that were named for this run, by name, each with its file.
-_registered: dict[str, tuple[Path, Geometry]] = {}
-
-
-def names() -> tuple[str, ...]:
-    """Names of the shipped and the registered models, sorted."""
-    return tuple(sorted({*_shipped_names(), *_registered}))
-
-
-def _shipped_names() -> set[str]:
-    return {path.stem for path in _MODELS.glob("*.json")}
-
-
-def register(path: str | Path) -> str:
-    """Make a config known under its stem (``config.json``: under its folder's name), and return that name.
-
-    Cases name a geometry, so a made-up one is one JSON file away. Worker processes are told of it. Raises BadInput for
-    a config that is none, and for a name that means other dimensions already.
-    """
-    geometry = load(Path(path))
-    where = Path(path).absolute()
-    known = _shipped(geometry.name) if geometry.name in _shipped_names() else None
-    if geometry.name in _registered:
-        known = _registered[geometry.name][1]
-    if known is not None and replace(known, sources={}) != replace(geometry, sources={}):
-        raise BadInput(f"{path}: another geometry is called {geometry.name!r} already; rename the file")
-    if known is None:
-        _registered[geometry.name] = (where, geometry)
-    return geometry.name
-
-
-def registered() -> tuple[str, ...]:
-    """Files of the registered models."""
-    return tuple(str(path) for path, _ in _registered.values())
-
-
-def origin(name: str) -> str:
-    """The file that a registered name was read from; empty for a shipped one."""
-    return str(_registered[name][0]) if name in _registered else ""
-
-
-def forget() -> None:
-    """Know the shipped models only, as at the start."""
-    _registered.clear()
-
-
-def load(name_or_path: str | Path) -> Geometry:
-    """The geometry of a shipped model, of a config file, or of a model folder that holds a ``config.json``.
-
-    Raises BadInput if there is no such model or file, if it is no config, if a field that decides a result is absent,
-    and if fields contradict each other.
-    """
-    text = str(name_or_path)
-    if isinstance(name_or_path, str) and text in _registered:
-        return _registered[text][1]
-    if isinstance(name_or_path, str) and text in _shipped_names():
-        return _shipped(text)
-    path = Path(name_or_path)
-    if not text or (re.fullmatch(r"[\w.-]+", text) and not text.endswith(".json") and not path.exists()):
-        raise unknown("geometry", text, names())
-    return parse(read(path / "config.json" if path.is_dir() else path))
-
-
-@cache
-def _shipped(name: str) -> Geometry:
-    return parse(read(_MODELS / f"{name}.json"))
 
 
 def parse(config: Reader) -> Geometry:

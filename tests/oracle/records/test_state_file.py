@@ -7,9 +7,9 @@ import pytest
 from attnoracle.oracle.audit.journal import Journal as AuditJournal
 from attnoracle.oracle.audit.plan import Settings
 from attnoracle.oracle.bisect.journal import Journal as BisectJournal
+from attnoracle.oracle.cli.journal import Journal as CheckJournal
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.journal import Journal as CheckJournal
-from attnoracle.oracle.state_file import StateFile
+from attnoracle.oracle.records.state_file import StateFile
 
 FOREIGN = b'{"schema": "somebody.else/1"}\n{"a": 1}\n{"its last line has no end'
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from attnoracle.oracle import history, ledger
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.errors import BadInput
+from attnoracle.oracle.records import history, ledger
 from attnoracle.oracle.reports.json_report import check_document, document, dumps
 from attnoracle.oracle.reports.markdown import markdown
 from attnoracle.oracle.reports.page import Attached, page

@@ -7,7 +7,7 @@ from math import prod
 import torch
 from torch import Tensor
 
-from .errors import BadInput
+from ..errors import BadInput
 from .guards import Guarded, guarded_buffer, sparse_buffer
 
 #: Extra bytes before the payload in layout ``offset``: aligned to 16 bytes, as kernels demand, and to no more.

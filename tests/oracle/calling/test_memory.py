@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
+from attnoracle.oracle.calling.memory import Arena, guarded_allocations
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.memory import Arena, guarded_allocations
 
 DTYPES = [torch.bfloat16, torch.float16, torch.float32, torch.int32, torch.float8_e4m3fn]
 LAYOUTS = ["contiguous", "offset", "strided"]

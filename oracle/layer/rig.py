@@ -162,10 +162,10 @@ class Rig:
     def sequence(self, request: int, place: int, start: int, stop: int) -> dict[str, Tensor]:
         """Inputs of positions ``start`` to ``stop`` of a request, the same at every call."""
         if (request, place) not in self._drawn:
-            self._drawn[request, place] = self._draw(request, place)
+            self._drawn[request, place] = self._inputs_of(request, place)
         return {name: x[start:stop] for name, x in self._drawn[request, place].items()}
 
-    def _draw(self, request: int, place: int) -> dict[str, Tensor]:
+    def _inputs_of(self, request: int, place: int) -> dict[str, Tensor]:
         """The inputs of every position that a request can have."""
         dims, sizes = self.deployment, self.sizes
         generator = torch.Generator().manual_seed(1_000_003 * sizes.seed + 1009 * request + place)

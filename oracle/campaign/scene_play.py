@@ -39,6 +39,7 @@ def play(case: Case, name: str, device: str = "cpu") -> Verdict:
 
 def _layer(scene: Scene, fault: Any, device: str) -> Iterator[list[Broken]]:
     from ...reference.layer import MissingMetadata, SparseMLALayer
+    from ..layer.expected import wrong_numbers
     from ..layer.rig import Rig
 
     rules, deployment, sizes = installed(scene, device)
@@ -51,7 +52,8 @@ def _layer(scene: Scene, fault: Any, device: str) -> Iterator[list[Broken]]:
         queries = [(_number(request), count) for request, count in turn.queries]
         try:
             decoding = "decode" in turn.flags
-            violations = rig.step(queries, mode=mode, decoding=decoding, **alter).violations  # type: ignore[arg-type]
+            result = rig.step(queries, mode=mode, decoding=decoding, **alter)  # type: ignore[arg-type]
+            violations = (*result.violations, *wrong_numbers(rig, result))
         except MissingMetadata:
             violations = rig.monitor.end()
         except (RuntimeError, IndexError, ValueError):

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...optimized.contract import Contract
-from ..calling import Raised
+from ..calling.call import Raised
 from ..case import Case
 from ..cause.named import Make
 from ..check import check

@@ -92,11 +92,10 @@ def diagnose_outputs(
     contract: Contract,
     draw: Callable[[], Inputs],
     outputs: Mapping[str, Any],
-    verdict: Verdict | None = None,
 ) -> Diagnosis:
     """The same for an answer at hand, without running the kernel: that of a bundle from another machine."""
     started = time.monotonic()
-    return _with_answer(case, verdict, (), observed(case, contract, draw(), outputs, draw), None, started)
+    return _with_answer(case, None, (), observed(case, contract, draw(), outputs, draw), None, started)
 
 
 def _with_answer(

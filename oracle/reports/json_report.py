@@ -41,6 +41,7 @@ def dumps(value: Any) -> str:
 
 
 def case_record(case: Case) -> dict[str, Any]:
+    """JSON-ready: the id and every field."""
     return {
         "id": case.id,
         "operator": case.operator,
@@ -57,6 +58,7 @@ def case_record(case: Case) -> dict[str, Any]:
 
 
 def verdict_record(verdict: Verdict) -> dict[str, Any]:
+    """JSON-ready: every field, the worst ratio and the command that runs it again; ``json_reading`` reads it back."""
     return {
         "case": case_record(verdict.case),
         "implementation": verdict.implementation,

@@ -11,7 +11,7 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
 from ..calling.once import answer_of, run_once
 from ..cause.signature import signature
 from ..check import drawn

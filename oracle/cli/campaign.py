@@ -15,8 +15,9 @@ from ..campaign.scenes import is_scene
 from ..campaign.scenes import names as scene_names
 from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
-from ..confinement import TIMEOUT
 from ..errors import BadInput, unknown
+from ..fleet.confinement import TIMEOUT
+from ..guests.known import TOO_SLOW
 from . import guests, options
 from .groups import Where, Which, grouped
 from .selection import implementations
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from ..campaign.night import Night
     from ..records.ledger import Known
 
-#: Left out unless named: FlexAttention compiles every shape anew.
-TOO_SLOW = ("masked_mha/flex",)
 #: Queries and keys of a request where nobody says: what an interpreter does in a second, and a GPU too.
 LARGEST = {"cpu": 200, "cuda": 4096}
 #: Scores of a case at most (heads x queries x keys).

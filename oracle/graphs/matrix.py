@@ -9,7 +9,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-from ..threads import limit_threads
+from ..fleet.threads import limit_threads
 from .backend import maker
 from .faults import GraphFault, graph_fault
 from .run import StepSeen, run_sequence

@@ -12,8 +12,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from ..campaign.classes import GROUPS
 from ..campaign.findings import Finding
+from ..campaign.groups import GROUPS
 from ..campaign.guide import Call
 from ..campaign.night import Night
 from ..campaign.scenes import is_scene

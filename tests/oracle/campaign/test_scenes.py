@@ -8,8 +8,9 @@ from random import Random
 
 import pytest
 
-from attnoracle.oracle.campaign.classes import GROUPS, classes
+from attnoracle.oracle.campaign.classes import classes
 from attnoracle.oracle.campaign.corpus import Corpus
+from attnoracle.oracle.campaign.groups import GROUPS
 from attnoracle.oracle.campaign.guide import Guide, Mode
 from attnoracle.oracle.campaign.night import Budget, Night
 from attnoracle.oracle.campaign.result import Result

@@ -8,10 +8,10 @@ import torch
 
 from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.oracle.case import Case
-from attnoracle.oracle.cli.check_options import TOO_SLOW
 from attnoracle.oracle.config import load
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.facts import facts
+from attnoracle.oracle.guests.known import TOO_SLOW
 from attnoracle.oracle.inputs import KINDS, make
 from attnoracle.oracle.inputs.options import check as check_options
 from attnoracle.oracle.suites import SUITES, fixture_cases, suite

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from .. import reference
 from ..optimized.implementation import Implementation
-from .calling import Raised, told
+from .calling.call import Raised, told
 from .calling.once import answer_of, run_once
 from .case import Case
 from .config import load, origin

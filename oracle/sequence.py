@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from ..optimized.implementation import Implementation
-from .calling import called
+from .calling.call import called
 from .calling.globals import GlobalState
 from .calling.memory import guarded_allocations
 from .case import Case

@@ -4,7 +4,3 @@
 ``memory`` that is poisoned and guarded, with the ``globals`` of the process put back afterwards. ``place`` says where
 in a user's file an exception comes from.
 """
-
-from .call import Raised, called, plain, told, usable
-
-__all__ = ("Raised", "called", "plain", "told", "usable")

@@ -15,8 +15,8 @@ from ..campaign.scenes import is_scene
 from ..campaign.scenes import names as scene_names
 from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
-from ..confinement import TIMEOUT
 from ..errors import BadInput, unknown
+from ..fleet.confinement import TIMEOUT
 from ..guests.known import TOO_SLOW
 from . import guests, options
 from .groups import Where, Which, grouped

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..case import Case
-from ..confinement import TIMEOUT
 from ..errors import BadInput
+from ..fleet.confinement import TIMEOUT
 from ..guests.known import TOO_SLOW
 from ..records.history import check_target as check_history
 from ..records.ledger import Known

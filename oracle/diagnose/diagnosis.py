@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...optimized.contract import Contract
-from ..calling import Raised
+from ..calling.call import Raised
 from ..case import Case
 from ..cause.again import apart, fails_later
 from ..cause.named import Make

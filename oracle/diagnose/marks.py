@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
-from ..calling import Raised, called
+from ..calling.call import Raised, called
 from ..calling.memory import guarded_allocations
 from ..calling.once import run_once
 from ..case import Case

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ...optimized.contract import Contract
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
 from ..calling.memory import Fill, guarded_allocations
 from ..calling.once import answer_of, run_once
 from ..case import Case

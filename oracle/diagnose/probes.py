@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
 from ..calling.once import run_once
 from ..case import Case
 from ..check import drawn

@@ -16,7 +16,7 @@ from torch import Tensor
 from ... import reference
 from ...optimized.contract import Contract, Format
 from ...optimized.implementation import Implementation
-from ..calling import Raised, called
+from ..calling.call import Raised, called
 from ..calling.globals import GlobalState
 from ..case import Case
 from ..check import check

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...optimized.contract import UNIT_ROUNDOFF, Contract
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
 from ..case import DTYPES, Case
-from ..confinement import Confinement
+from ..fleet.confinement import Confinement
 from ..fleet.pool import run
 from ..verdict import Verdict
 from . import known

@@ -14,7 +14,7 @@ from torch import Tensor
 from ...optimized.contract import Contract
 from ...optimized.implementation import Implementation
 from ...optimized.triton_runtime import interpreted
-from ..calling import Raised, called
+from ..calling.call import Raised, called
 from ..calling.memory import guarded_allocations
 from ..case import Case
 from ..config import load

@@ -5,7 +5,7 @@ import torch
 
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
-from attnoracle.oracle import calling
+from attnoracle.oracle.calling import call as calling
 
 
 @pytest.fixture
@@ -22,15 +22,15 @@ def left(monkeypatch):
     return held
 
 
-def call(function):
+def called(function):
     one = Implementation("topk_select/mine", Contract(), lambda facts: None, lambda: function)
     return calling.called(one, torch.device("cuda"), {})
 
 
 def test_an_error_left_unread_is_charged_to_the_call_that_left_it(left):
     with pytest.raises(calling.Raised, match="invalid device ordinal"):
-        call(lambda: left.append("invalid device ordinal") or ())
-    assert call(lambda: ()) == ()
+        called(lambda: left.append("invalid device ordinal") or ())
+    assert called(lambda: ()) == ()
 
 
 def test_a_call_that_raised_leaves_nothing_to_the_next(left):
@@ -39,9 +39,9 @@ def test_a_call_that_raised_leaves_nothing_to_the_next(left):
         raise RuntimeError("TopK failed")
 
     with pytest.raises(calling.Raised, match="TopK failed"):
-        call(fails)
+        called(fails)
     assert not left
-    assert call(lambda: ()) == ()
+    assert called(lambda: ()) == ()
 
 
 def test_a_context_that_is_lost_is_told_from_an_error_that_was_read(left, monkeypatch):

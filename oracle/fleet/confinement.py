@@ -13,7 +13,7 @@ from multiprocessing import forkserver, get_context, resource_tracker
 from pathlib import Path
 from typing import Any
 
-from .environment import cpu_count
+from ..environment import cpu_count, total_memory
 
 #: Seconds for one check where nobody says: no check of the suites takes a tenth of it on one core.
 TIMEOUT = 120.0
@@ -44,22 +44,6 @@ class Confinement:
         if gigabytes is not None:
             return cls(int(gigabytes * 2**30))
         return cls(int(SHARE * total_memory() / jobs))
-
-
-def total_memory() -> int:
-    """Bytes of main memory that this process may use: the machine's, or its control group's limit."""
-    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            found = min(found, int(Path(path).read_text()))
-        except (OSError, ValueError):  # absent, or "max"
-            continue
-    if sys.platform != "win32":
-        import resource
-
-        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
-        found = min(found, limit) if limit != resource.RLIM_INFINITY else found
-    return found
 
 
 def forked(device: str) -> bool:

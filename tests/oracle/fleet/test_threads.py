@@ -4,7 +4,7 @@ import subprocess
 import sys
 
 CODE = """
-from attnoracle.oracle.threads import limit_threads
+from attnoracle.oracle.fleet.threads import limit_threads
 limit_threads(1)
 import torch
 from threadpoolctl import threadpool_info

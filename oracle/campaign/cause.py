@@ -8,7 +8,7 @@ from typing import Any
 
 from ..case import Case
 from ..errors import OracleError
-from ..reports.json_report import finite, verdict_record
+from ..records.verdict_json import finite, verdict_record
 from ..verdict import Verdict
 from .scenes import KINDS
 

@@ -102,8 +102,8 @@ def installed(scene: Scene, device: str) -> tuple[Any, Any, Any]:
 
 
 def _graphs(scene: Scene, fault: Any, device: str) -> Iterator[Told]:
-    from ..graphs.backend import maker
     from ..graphs.engine import Engine
+    from ..graphs.makers import maker
     from ..graphs.run import run_sequence
     from ..graphs.sequences import parse
     from ..graphs.setup import setup

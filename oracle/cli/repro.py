@@ -104,7 +104,8 @@ def _bundle(bundle: Bundle, names: Sequence[str], device: str, documents: Docume
     """Runs a bundle again: 1 while the failure is there (the same or another), 0 once gone, 2 if it cannot run."""
     from ..bundle import kernel, replay
     from ..environment import environment
-    from ..reports.json_report import document, dumps, verdict_record
+    from ..records.verdict_json import verdict_record
+    from ..reports.json_report import document, dumps
 
     if len(names) > 1:
         raise BadInput(f"--implementation: expected one for a bundle, got {len(names)}")

@@ -11,7 +11,8 @@ from ..campaign.scenes import Scene
 from ..case import Case
 from ..cause.signature import signature
 from ..environment import environment
-from ..reports.json_report import case_record, dumps, verdict_record
+from ..records.verdict_json import case_record, verdict_record
+from ..reports.json_report import dumps
 from ..verdict import Verdict
 from .read import Bundle
 from .replay import Replay, outcome

@@ -33,6 +33,7 @@ from .judge.findings import Judgement
 from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
 from .sequence import sequence as second_call
+from .value_range import leaves_range
 from .verdict import Finding, Status, Verdict
 
 #: Fresh seeds that decide a SUSPECT, and how many of them must be suspect again to make it a FAIL: a right
@@ -108,6 +109,8 @@ def check(
         return verdict("ERROR", f"supports() raised {told(error, implementation)}")
     if not (reason is None or isinstance(reason, str)):
         return verdict("ERROR", f"supports() returned {reason!r}, expected None or the reason why not")
+    if reason is None:
+        reason = leaves_range(case, implementation.contract)
     if reason is not None:
         return verdict("UNSUPPORTED", reason)
     try:

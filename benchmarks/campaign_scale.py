@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ..optimized.catalogue import IMPLEMENTATIONS
-from ..oracle.campaign.classes import GROUPS
+from ..oracle.campaign.groups import GROUPS
 from ..oracle.campaign.guide import ROUND, Guide, Mode
 from ..oracle.campaign.result import Result
 from ..oracle.campaign.space import Space, fitting_here

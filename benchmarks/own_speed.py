@@ -118,8 +118,8 @@ def growth(figures: Sequence[Figure]) -> dict[str, dict[str, float]]:
     return found
 
 
-def regressions(before: Sequence[Mapping[str, Any]], now: Sequence[Figure], limit: float = LIMIT) -> list[Regression]:
-    """Figures that are ``limit`` times those of before or more; cases that one side lacks are left out.
+def regressions(before: Sequence[Mapping[str, Any]], now: Sequence[Figure]) -> list[Regression]:
+    """Figures that are ``LIMIT`` times those of before or more; cases that one side lacks are left out.
 
     A time is of a series, the sum over its cases: single ones of some milliseconds differ by more between two runs.
     """
@@ -129,11 +129,11 @@ def regressions(before: Sequence[Mapping[str, Any]], now: Sequence[Figure], limi
     for series in dict.fromkeys(one.series for one in shared):
         each = [one for one in shared if one.series == series]
         then = sum(old[one.series, one.case]["units"] for one in each)
-        if sum(one.units for one in each) >= limit * then:
+        if sum(one.units for one in each) >= LIMIT * then:
             found.append(Regression(series, "all cases", "time", then, sum(one.units for one in each)))
     for one in shared:
         peak = old[one.series, one.case]["peak_bytes"]
-        if peak and one.peak_bytes >= limit * peak:
+        if peak and one.peak_bytes >= LIMIT * peak:
             found.append(Regression(one.series, one.case, "memory", peak, one.peak_bytes))
     return found
 

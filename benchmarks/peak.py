@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from ..optimized import triton_runtime
+
 
 def peak_of(run: Callable[[], Any], device: str) -> tuple[Any, int]:
     """What ``run`` returns, and the most bytes of tensors that were alive in it beyond those from before.
@@ -24,6 +26,7 @@ def peak_of(run: Callable[[], Any], device: str) -> tuple[Any, int]:
         result = run()
         torch.cuda.synchronize()
         return result, torch.cuda.max_memory_allocated() - before
+    triton_runtime.prepare_if_available()  # torch's dispatch modes would import Triton
     with Storages() as seen:
         result = run()
     return result, seen.peak

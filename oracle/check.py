@@ -13,24 +13,22 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from .. import reference
 from ..optimized.implementation import Implementation
-from .calling import Raised, called, told
+from .calling.call import Raised, told
+from .calling.once import answer_of, run_once
 from .case import Case
 from .config import load, origin
 from .errors import Unsupported
 from .facts import facts
-from .globals import GlobalState
 from .inputs import Inputs, make
 from .judge.conventions import View, declared, explained
 from .judge.findings import Judgement
-from .memory import Fill, guarded_allocations
 from .operators import Operator, operator
 from .sequence import sequence as second_call
 from .value_range import leaves_range
@@ -43,15 +41,6 @@ AGAIN = 2
 #: Distance between a case's seed and its fresh ones; suites use seeds far below it.
 SEED_STRIDE = 1_000_003
 
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """Outputs of one run, copied out of the guarded memory, and what the memory says."""
-
-    outputs: tuple[Any, ...]
-    problems: tuple[Finding, ...]
-
-
 #: (case, device) to the tensors that a kernel is given.
 Draw = Callable[[Case, str], Inputs]
 
@@ -59,6 +48,14 @@ Draw = Callable[[Case, str], Inputs]
 def drawn(case: Case, device: str) -> Inputs:
     """The tensors that a case stands for."""
     return make(case, load(case.geometry), device)
+
+
+class Outcome(NamedTuple):
+    """What a check came to."""
+
+    status: Status
+    reason: str
+    judgement: Judgement
 
 
 def check(
@@ -74,9 +71,7 @@ def check(
     """Judge one implementation on one case.
 
     ``draw`` makes the tensors; a bundle hands out those that it holds, and ``redraw`` makes those of other seeds.
-    ``explain`` looks for a convention under which a
-    wrong answer would be right, and names it in the findings.
-
+    ``explain`` looks for a convention under which a wrong answer would be right, and names it in the findings.
     ``sequence`` adds the check of that name (see ``sequence.py``) where all others held: three calls on one memory.
     It triples the time, so the audit asks for it and the differential matrix does not.
 
@@ -84,65 +79,83 @@ def check(
     that cannot be (unknown geometry, kind or option).
     """
     started = time.perf_counter()
-    geometry = load(case.geometry)
-    known = facts(case, geometry, device)
+    known = facts(case, load(case.geometry), device)
+    try:
+        status, reason, found = _outcome(case, implementation, known, device, sequence, draw, redraw, explain)
+    except Raised as raised:
+        status, reason, found = Outcome("ERROR", str(raised), Judgement())
+    except Unsupported as unsupported:
+        status, reason, found = Outcome("UNSUPPORTED", str(unsupported), Judgement())
+    return Verdict(
+        case=case,
+        implementation=implementation.name,
+        status=status,
+        reason=reason,
+        findings=tuple(found.findings + found.suspicions),
+        measures=found.measures,
+        worst=tuple(found.worst),
+        error_map=found.error_map,
+        seconds=time.perf_counter() - started,
+        device=_device_name(device),
+        origin=_origin(case, implementation),
+    )
 
-    def verdict(status: Status, why: str, judgement: Judgement | None = None) -> Verdict:
-        found = judgement or Judgement()
-        return Verdict(
-            case=case,
-            implementation=implementation.name,
-            status=status,
-            reason=why,
-            findings=tuple(found.findings + found.suspicions),
-            measures=found.measures,
-            worst=tuple(found.worst),
-            error_map=found.error_map,
-            seconds=time.perf_counter() - started,
-            device=_device_name(device),
-            origin=_origin(case, implementation),
-        )
 
+def _outcome(
+    case: Case,
+    implementation: Implementation,
+    known: Mapping[str, Any],
+    device: str,
+    sequence: bool,
+    draw: Draw,
+    redraw: Draw,
+    explain: bool,
+) -> Outcome:
+    """The steps of a check, until one decides. Raises Raised for what the implementation raises, or Unsupported."""
+    if (reason := _refusal(case, implementation, known)) is not None:
+        return Outcome("UNSUPPORTED", reason, Judgement())
+    judgement = _judged(case, implementation, device, draw, power=True, explain=explain)
+    if judgement.suspicions and not judgement.findings:
+        again = _suspect_again(case, implementation, device, redraw)
+        judgement.measures["suspect_seeds"] = float(again)
+        if again >= AGAIN:
+            first = judgement.suspicions[0].message
+            return Outcome("FAIL", f"{first}, and so on {again} of {FRESH_SEEDS} fresh seeds", judgement)
+        judgement.suspicions.clear()
+    if sequence and not judgement.findings:
+        judgement.findings += _later_calls(case, implementation, device)
+    if judgement.findings:
+        return Outcome("FAIL", judgement.findings[0].message, judgement)
+    if judgement.survivors:
+        told = ", ".join(judgement.survivors)
+        return Outcome("WEAK", f"this input cannot tell the answer from: {told}", judgement)
+    return Outcome("PASS", "", judgement)
+
+
+def _refusal(case: Case, implementation: Implementation, known: Mapping[str, Any]) -> str | None:
+    """Why the implementation does not take a case, in its own words or by its contract; None where it does."""
     try:
         reason = implementation.supports(known)
     except Exception as error:
-        return verdict("ERROR", f"supports() raised {told(error, implementation)}")
+        raise Raised(f"supports() raised {told(error, implementation)}") from error
     if not (reason is None or isinstance(reason, str)):
-        return verdict("ERROR", f"supports() returned {reason!r}, expected None or the reason why not")
-    if reason is None:
-        reason = leaves_range(case, implementation.contract)
-    if reason is not None:
-        return verdict("UNSUPPORTED", reason)
+        raise Raised(f"supports() returned {reason!r}, expected None or the reason why not")
+    return leaves_range(case, implementation.contract) if reason is None else reason
+
+
+def _suspect_again(case: Case, implementation: Implementation, device: str, redraw: Draw) -> int:
+    """On how many of the fresh seeds something is suspect again, or worse."""
+    fresh = (case.with_seed(case.seed + number * SEED_STRIDE) for number in range(1, FRESH_SEEDS + 1))
+    judged = (_judged(one, implementation, device, redraw, power=False) for one in fresh)
+    return sum(bool(one.findings or one.suspicions) for one in judged)
+
+
+def _later_calls(case: Case, implementation: Implementation, device: str) -> list[Finding]:
+    """What later calls on the same memory got wrong."""
     try:
-        judgement = _judged(case, implementation, device, draw, power=True, explain=explain)
+        return second_call(case, implementation, device)
     except Raised as raised:
-        return verdict("ERROR", str(raised))
-    except Unsupported as reason:
-        return verdict("UNSUPPORTED", str(reason))
-    if not judgement.findings and judgement.suspicions:
-        again = 0
-        for fresh in range(1, FRESH_SEEDS + 1):
-            try:
-                fresh_case = case.with_seed(case.seed + fresh * SEED_STRIDE)
-                other = _judged(fresh_case, implementation, device, redraw, power=False)
-            except Raised as raised:
-                return verdict("ERROR", str(raised))
-            again += bool(other.findings or other.suspicions)
-        judgement.measures["suspect_seeds"] = float(again)
-        if again >= AGAIN:
-            first = judgement.suspicions[0]
-            return verdict("FAIL", f"{first.message}, and so on {again} of {FRESH_SEEDS} fresh seeds", judgement)
-        judgement.suspicions.clear()
-    if sequence and not judgement.findings:
-        try:
-            judgement.findings += second_call(case, implementation, device)
-        except Raised as raised:
-            return verdict("ERROR", f"on a second call: {raised}")
-    if judgement.findings:
-        return verdict("FAIL", judgement.findings[0].message, judgement)
-    if judgement.survivors:
-        return verdict("WEAK", "this input cannot tell the answer from: " + ", ".join(judgement.survivors), judgement)
-    return verdict("PASS", "", judgement)
+        raise Raised(f"on a second call: {raised}") from raised
 
 
 def _judged(
@@ -204,34 +217,6 @@ def _explained(
         return declared(getattr(reference, op.name)(**arguments), contract, dtypes)
 
     return explained(judgement, View(arguments, outputs, contract), op.judge, op.shapes(arguments), right)
-
-
-def run_once(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> Run:
-    state = GlobalState.take()
-    try:
-        with guarded_allocations(fill) as memory:
-            outputs = called(implementation, device, arguments)
-    finally:
-        changed = state.restore()
-    problems = [Finding("memory", message, True) for message in memory.damage()]
-    problems += [Finding("structure", f"changed {what}", True) for what in changed]
-    if isinstance(outputs, tuple):
-        outputs = tuple(_copied(t) if isinstance(t, Tensor) else t for t in outputs)
-    return Run(outputs, tuple(problems))
-
-
-def _copied(output: Tensor) -> Tensor:
-    try:
-        return output.detach().clone()
-    except RuntimeError as error:
-        raise Raised(f"an output cannot be read: {told(error)}") from error
-
-
-def answer_of(op: Operator, inputs: Inputs, outputs: tuple[Any, ...]) -> tuple[Any, ...]:
-    """What is judged: what was returned or, of an operator that writes in place, what it wrote to, as far as that is
-    memory."""
-    written = (inputs.arena.tensors[name] for name in op.writes)
-    return tuple(guarded.tensor[guarded.untouched :] for guarded in written) if op.writes else outputs
 
 
 def _inputs_kept(op: Operator, inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:

@@ -6,6 +6,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 import tomllib
 from datetime import UTC, datetime
 from importlib import metadata
@@ -62,6 +63,22 @@ def cpu_count() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
+
+
+def total_memory() -> int:
+    """Bytes of main memory that this process may use: the machine's, or its control group's limit."""
+    found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    for path in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
+        try:
+            found = min(found, int(Path(path).read_text()))
+        except (OSError, ValueError):  # absent, or "max"
+            continue
+    if sys.platform != "win32":
+        import resource
+
+        limit = resource.getrlimit(resource.RLIMIT_AS)[0]
+        found = min(found, limit) if limit != resource.RLIM_INFINITY else found
+    return found
 
 
 def _device() -> dict[str, Any]:

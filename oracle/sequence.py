@@ -18,12 +18,12 @@ import torch
 from torch import Tensor
 
 from ..optimized.implementation import Implementation
-from .calling import called
+from .calling.call import called
+from .calling.globals import GlobalState
+from .calling.memory import guarded_allocations
 from .case import Case
 from .config import load
-from .globals import GlobalState
 from .inputs import Inputs, make
-from .memory import guarded_allocations
 from .operators import Operator, operator
 from .verdict import Finding
 

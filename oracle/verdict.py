@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -81,7 +82,16 @@ class Verdict:
 
     @property
     def proved(self) -> bool:
+        """Whether the declared contract is violated for certain, not only by the statistics."""
         return any(finding.proved for finding in self.findings)
+
+    @property
+    def worst_ratio(self) -> float | None:
+        """Largest error over budget; infinite for a NaN; None where no element was compared."""
+        ratios = [worst.ratio for worst in self.worst] or [
+            self.measures[name] for name in ("element", "lse") if name in self.measures
+        ]
+        return max((math.inf if math.isnan(ratio) else ratio for ratio in ratios), default=None)
 
     @property
     def arguments(self) -> str:

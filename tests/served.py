@@ -35,7 +35,7 @@ def serve(path: str) -> int:
     import attnoracle.oracle.fleet.pool
     import attnoracle.oracle.reports.table  # noqa: F401
     from attnoracle.oracle.cli.app import main
-    from attnoracle.oracle.confinement import ensure_server
+    from attnoracle.oracle.fleet.confinement import ensure_server
 
     with redirect_stdout(io.StringIO()):
         main(["check", "--help"])  # so that typer has imported what it puts off

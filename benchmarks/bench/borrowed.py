@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...oracle.geometry import Geometry
 from ...oracle.policies import load_rules
 from ...reference.routing import Interval
-
-if TYPE_CHECKING:
-    from .crossover import Point
+from .point import Point
 
 RULES = "vllm-0.33"
 BACKEND = "FLASHMLA_SPARSE"

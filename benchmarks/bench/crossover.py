@@ -10,9 +10,9 @@ times is below the lower quartile of the other's, so that noise decides for MQA.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 import torch
 
@@ -23,8 +23,9 @@ from ...oracle.errors import BadInput, Unsupported
 from ...oracle.geometry import Geometry
 from ...oracle.guests.known import find
 from . import borrowed
+from .point import Outcome, Point
 from .stages import Prefill, Shape, together
-from .timing import Timing, interleaved
+from .timing import interleaved
 
 #: Lengths are multiples of this.
 STEP = 1024
@@ -32,30 +33,8 @@ STEP = 1024
 LONGEST = 65536
 CONTEXT_QUERIES = (4096, 8192)
 BACKEND = "FLASHMLA_SPARSE"
-#: Of one point: who is faster, where the quartiles of the two do not overlap.
-Outcome = Literal["MHA", "MQA", "noise"]
 _MASKED = "masked_mha/hopper"
 _SPARSE = ("sparse_mqa/hopper", "sparse_mqa/hopper-shared")
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """Both routes on one request of ``query`` new tokens in ``seq``."""
-
-    query: int
-    seq: int
-    mha: Timing
-    mqa: Timing
-    mqa_kernel: str
-
-    @property
-    def outcome(self) -> Outcome:
-        if self.mha.high < self.mqa.low:
-            return "MHA"
-        return "MQA" if self.mqa.high < self.mha.low else "noise"
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self) | {"outcome": self.outcome, "ratio": self.mqa.median / self.mha.median}
 
 
 @dataclass(frozen=True, slots=True)

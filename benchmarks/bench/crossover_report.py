@@ -13,7 +13,8 @@ from ...oracle.reports.plain import line, plural
 from ...oracle.reports.route_picture import require_matplotlib
 from ...oracle.routes.grammar import length_text
 from . import borrowed
-from .crossover import Point, Row
+from .crossover import Row
+from .point import Point
 from .report import milliseconds
 
 _COLOURS = ("#1b7837", "#2166ac", "#b2182b", "#762a83")

@@ -49,7 +49,9 @@ def _load(module: str, name: str) -> Callable[..., Any]:
 
 
 IMPLEMENTATIONS: tuple[Implementation, ...] = (
-    Implementation("dense_mha/fa4", _FA4, support.fa4, partial(_load, "fa4", "dense_mha")),
+    Implementation(
+        "dense_mha/fa4", _FA4, support.fa4, partial(_load, "fa4", "dense_mha"), partial(_load, "fa4", "plan_dense_mha")
+    ),
     Implementation("sparse_mqa/flashmla", _FLASHMLA, support.flashmla, partial(_load, "flashmla", "sparse_mqa")),
     Implementation(
         "sparse_mqa/flashmla-decode",

@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..implementation import Run
 from . import locate
 
 #: What is called: its parameters by position, then those by name. The same in 4.0.0b4 to 4.0.0b36 and in vLLM's copy.
@@ -60,16 +61,28 @@ def interface() -> Any:
     return importlib.import_module("flash_attn.cute.interface")
 
 
+def plan_dense_mha(
+    q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
+) -> Run:
+    """``dense_mha`` with the greatest lengths, which it takes as numbers, read once, so that a call need not wait."""
+    longest_q, longest_k = (int((cu[1:] - cu[:-1]).max()) for cu in (cu_q, cu_k))
+    function = interface().flash_attn_varlen_func
+
+    def run() -> tuple[Tensor, ...]:
+        out, lse = function(
+            q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
+            softmax_scale=scale, causal=causal, return_lse=True,
+        )  # fmt: skip
+        return out, lse.T
+
+    return run
+
+
 def dense_mha(
     q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *, scale: float, causal: bool = True
-) -> tuple[Tensor, Tensor]:
+) -> tuple[Tensor, ...]:
     """q [s,h,d], k [t,h,d], v [t,h,v] -> out [s,h,v], lse fp32 [s,h], natural; the kernel stores it [h,s]."""
-    longest_q, longest_k = (int((cu[1:] - cu[:-1]).max()) for cu in (cu_q, cu_k))
-    out, lse = interface().flash_attn_varlen_func(
-        q, k, v, cu_seqlens_q=cu_q, cu_seqlens_k=cu_k, max_seqlen_q=longest_q, max_seqlen_k=longest_k,
-        softmax_scale=scale, causal=causal, return_lse=True,
-    )  # fmt: skip
-    return out, lse.T
+    return plan_dense_mha(q, k, v, cu_q, cu_k, scale=scale, causal=causal)()
 
 
 def features() -> dict[str, str]:
@@ -90,7 +103,7 @@ def _answer(probe: Callable[[], str]) -> str:
         return f"no: {type(error).__name__}: {error}".splitlines()[0]
 
 
-def _small(queries: int, keys: int, d: int, v: int) -> tuple[Tensor, Tensor]:
+def _small(queries: int, keys: int, d: int, v: int) -> tuple[Tensor, ...]:
     generator = torch.Generator("cuda").manual_seed(0)
     shapes = (queries, 1, d), (keys, 1, d), (keys, 1, v)
     q, k, values = (torch.randn(shape, generator=generator, device="cuda").bfloat16() for shape in shapes)

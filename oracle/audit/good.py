@@ -13,10 +13,9 @@ from ..config import load
 from ..errors import unknown
 from ..facts import facts
 from ..faults.simulated import LAYOUTS, SIMULATED, simulated
+from ..guests.known import TOO_SLOW
 from ..suites import suite
 
-#: Compiles every shape anew, seconds each on a CPU, and is judged by the full suite.
-TOO_SLOW = ("masked_mha/flex",)
 #: Distance between the seeds of two rounds of the suite; a suite's own seeds span less.
 SEED_STRIDE = 1000
 #: A public kernel that is wrong where a batch has queries without keys (docs/findings.md): what it is told there is no

@@ -8,7 +8,7 @@ from typing import Any
 
 from ..environment import commit, version
 from ..errors import BadInput
-from ..state_file import StateFile
+from ..records.state_file import StateFile
 from ..verdict import Verdict
 from .plan import Job, Settings
 from .result import Outcome

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 from ..graphs import matrix
 from ..graphs.faults import GRAPH_FAULTS, GraphFault
-from ..layer.faults import LAYER_FAULTS, LayerFault
+from ..layer.fault import LayerFault
+from ..layer.faults import LAYER_FAULTS
 from ..layer.play import rules_broken
 
 

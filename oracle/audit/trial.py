@@ -11,8 +11,8 @@ from ..case import Case
 from ..check import check
 from ..faults import Fault, fault
 from ..faults.escapes import cases_for
-from ..suite_reach import is_reach
 from ..suites import suite
+from ..suites.reach import is_reach
 from ..verdict import Finding, Verdict
 from .good import SEED_STRIDE, good
 

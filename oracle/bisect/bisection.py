@@ -107,10 +107,8 @@ def _between(axis: Axis, good: str, bad: str) -> tuple[list[str], Label]:
     return points[low : high + 1], "good" if points[low] == good else "bad"
 
 
-def _some(points: Sequence[str], shown: int = 8) -> str:
-    if len(points) <= shown:
-        return ", ".join(points)
-    return ", ".join((*points[: shown // 2], "…", *points[-shown // 2 :]))
+def _some(points: Sequence[str]) -> str:
+    return ", ".join(points if len(points) <= 8 else (*points[:4], "…", *points[-4:]))
 
 
 _State = TypeVar("_State", Certain, Doubtful)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import BadInput
-from ..state_file import take_out_cut_line, whole_lines
+from ..records.state_file import take_out_cut_line, whole_lines
 from .look import Look
 
 SCHEMA = "attnoracle.bisect-journal/1"

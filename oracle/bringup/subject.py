@@ -10,7 +10,7 @@ from ...fixtures import PATH
 from ...reference.rope import Yarn
 from ...reference.stages import Model
 from ..config import load, names, parse
-from ..config_reader import Reader, read
+from ..config.reader import Reader, read
 from ..errors import BadInput
 from ..geometry import Geometry
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from ...fixtures import PATH
 from ...optimized.implementation import Implementation
-from ..config_reader import read
+from ..config.reader import read
 from ..doctor import representative
 from ..facts import facts
 from ..inputs.options import INDEXERS

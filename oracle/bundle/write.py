@@ -11,14 +11,16 @@ from safetensors.torch import save
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
+from ..calling.once import answer_of, run_once
 from ..cause.signature import signature
-from ..check import answer_of, drawn, run_once
+from ..check import drawn
 from ..environment import environment
 from ..errors import BadInput
 from ..inputs import Inputs
 from ..operators import operator
-from ..reports.json_report import case_record, dumps, verdict_record
+from ..records.verdict_json import case_record, verdict_record
+from ..reports.json_report import dumps
 from ..verdict import Verdict
 from .script import script
 

@@ -24,22 +24,17 @@ from itertools import combinations, product
 
 from ..case import Case
 from ..inputs.options import cache_format_of
+from .groups import Classes, several
+from .scene_classes import scene_classes
 from .scenes import KINDS
 
-GROUPS = ("lengths", "meets", "batch", "values", "contract", "route", "config", "pairs")
 #: Tiles and pages by which residues are told apart.
 TILES = (16, 64, 128)
-
-#: One thing that is covered, or two that meet.
-Class = str | tuple[str, str]
-Classes = dict[str, frozenset[Class]]
 
 
 def classes(case: Case) -> Classes:
     """Group -> names of what the case covers."""
     if case.operator in KINDS:
-        from .scene_classes import scene_classes
-
         return scene_classes(case)
     requests = [_request(q, k, case.topk) for q, k in dict.fromkeys(zip(case.q_lens, case.k_lens, strict=True))]
     values = tuple(_values(case))
@@ -59,14 +54,6 @@ def classes(case: Case) -> Classes:
 def residue(length: int, tile: int) -> str:
     """Where a length lies by a tile: on its edge, one behind, one before, or elsewhere."""
     return {0: "0", 1: "1", tile - 1: "-1"}.get(length % tile, "other")
-
-
-def several(count: int) -> str:
-    """A count by powers of two: 0, 1, 2, 3-4, 5-8 …"""
-    if count <= 2:
-        return str(count)
-    top = 1 << (count - 1).bit_length()
-    return f"{top // 2 + 1}-{top}"
 
 
 @dataclass(frozen=True, slots=True)

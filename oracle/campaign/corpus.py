@@ -17,7 +17,7 @@ from ..case import Case
 from ..environment import version
 from ..errors import BadInput
 from ..fleet.worker import Pair
-from ..state_file import StateFile
+from ..records.state_file import StateFile
 from .result import Result
 
 NAME, VERSION = "attnoracle.corpus", 1

@@ -15,7 +15,8 @@ from random import Random
 from ..case import Case
 from ..cause.named import operator_of
 from ..fleet.worker import Pair
-from .classes import GROUPS, Class, Classes, classes
+from .classes import classes
+from .groups import GROUPS, Class, Classes
 from .mutate import mutated
 from .result import Result
 from .space import Space, draw, drawn_case

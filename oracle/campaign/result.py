@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..reports.json_reading import parse_verdict
-from ..reports.json_report import finite, verdict_record
-from ..reports.summary import worst_ratio
+from ..records.verdict_json import finite, parse_verdict, verdict_record
 from ..verdict import STATUSES, Status, Verdict
 
 
@@ -29,7 +27,7 @@ class Result:
 
     @classmethod
     def of(cls, verdict: Verdict) -> Result:
-        ratio, margin = worst_ratio(verdict), verdict.measures.get("smallest_margin")
+        ratio, margin = verdict.worst_ratio, verdict.measures.get("smallest_margin")
         return cls(
             status=verdict.status,
             ratio=ratio if ratio is not None and math.isfinite(ratio) else None,

@@ -1,4 +1,4 @@
-"""What a sequence of batches covers, as names; the groups are those of ``classes``.
+"""What a sequence of batches covers, as names; the groups are those of ``groups``.
 
 ==========  ================================================================================================
 lengths     of one request in one step: new tokens by top-k and threshold, with or without a context
@@ -20,7 +20,7 @@ from functools import lru_cache
 from itertools import pairwise, product
 
 from ..case import Case
-from .classes import GROUPS, Classes, several
+from .groups import GROUPS, Classes, several
 from .scene_play import installed
 from .scenes import Scene, Turn
 

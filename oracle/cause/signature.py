@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..place import without
+from ..calling.place import without
 from ..verdict import Verdict
 
 #: Checks on the sizes of errors; ``bias`` and ``lse`` see different things and stay themselves.

@@ -15,8 +15,9 @@ from ..campaign.scenes import is_scene
 from ..campaign.scenes import names as scene_names
 from ..cause.named import FAULT, HIDDEN, operator_of
 from ..config import names
-from ..confinement import TIMEOUT
 from ..errors import BadInput, unknown
+from ..fleet.confinement import TIMEOUT
+from ..guests.known import TOO_SLOW
 from . import guests, options
 from .groups import Where, Which, grouped
 from .selection import implementations
@@ -24,10 +25,8 @@ from .terminal import check_target, clean_stdout, console, write
 
 if TYPE_CHECKING:
     from ..campaign.night import Night
-    from ..ledger import Known
+    from ..records.ledger import Known
 
-#: Left out unless named: FlexAttention compiles every shape anew.
-TOO_SLOW = ("masked_mha/flex",)
 #: Queries and keys of a request where nobody says: what an interpreter does in a second, and a GPU too.
 LARGEST = {"cpu": 200, "cuda": 4096}
 #: Scores of a case at most (heads x queries x keys).
@@ -76,7 +75,7 @@ def campaign(
     from ..campaign.night import Budget, Night
     from ..campaign.space import Space, fitting_here, usable
     from ..cause.again import judge
-    from ..ledger import read as read_ledger
+    from ..records.ledger import read as read_ledger
     from ..reports.campaign_live import live
 
     if minutes is None and cases is None:

@@ -7,14 +7,14 @@ from typing import Any
 
 import typer
 
-from ..confinement import Confinement
 from ..environment import environment
 from ..errors import BadInput
 from ..fleet.choose import Place
+from ..fleet.confinement import Confinement
 from ..fleet.pool import Pool, default_jobs
 from ..fleet.pool import judge as judge_one
 from ..fleet.worker import Pair
-from ..history import add as add_to_history
+from ..records.history import add as add_to_history
 from ..reports.summary import FAULT, Summary
 from ..verdict import Verdict
 from . import causes, guests

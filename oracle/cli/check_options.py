@@ -7,19 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..case import Case
-from ..confinement import TIMEOUT
 from ..errors import BadInput
-from ..history import check_target as check_history
-from ..ledger import Known
-from ..ledger import read as read_ledger
+from ..fleet.confinement import TIMEOUT
+from ..guests.known import TOO_SLOW
+from ..records.history import check_target as check_history
+from ..records.ledger import Known
+from ..records.ledger import read as read_ledger
 from . import causes, options
 from .groups import Where, Which
 from .judging import Documents
 from .properties import refuse
 from .selection import among_all, named_cases, suite_cases
-
-#: Left out of the quick suite unless named: FlexAttention compiles every shape anew, seconds each on a CPU.
-TOO_SLOW = ("masked_mha/flex",)
 
 
 @dataclass(frozen=True, slots=True)

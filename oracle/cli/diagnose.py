@@ -60,7 +60,7 @@ def diagnose(
             which, sequence = bundle.case, bundle.sequence
             name = bundle.implementation
             if kernel.implementation or kernel.impl:
-                name = kernel.name(which.operator, where, bundle.promised)
+                name = kernel.name(which.operator, where, str(bundle.contract_path))
             if stored:
                 found = _stored(bundle, where)
             else:

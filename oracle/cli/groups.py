@@ -17,7 +17,6 @@ from . import guests, options
 from .selection import implementations
 
 if TYPE_CHECKING:
-    from ...optimized.contract import Contract
     from ...optimized.implementation import Implementation
     from ..guests.external import External
 
@@ -43,6 +42,11 @@ class Which:
         """The patterns that were named, and what was brought."""
         return [*(self.implementation or ()), *(one.name for one in mine)]
 
+    def of_the_case(self, operator: str, device: str, promised: str = "") -> tuple[External, ...]:
+        """What the user brings for a case; see ``guests.of_the_case``."""
+        words = self.impl, self.operator, self.contract, self.adapter
+        return guests.of_the_case(*words, operator=operator, device=device, promised=promised)
+
     def candidates(self, mine: Sequence[External], *, but: Sequence[str] = ()) -> tuple[Implementation, ...]:
         """The implementations chosen, or all except those in ``but``. Raises BadInput for unknown names."""
         return implementations(self.names(mine), self.operator or (), but=but)
@@ -58,14 +62,13 @@ class OneKernel:
     contract: guests.Contract = None
     adapter: guests.Adapter = None
 
-    def name(self, operator: str, device: str, promised: Callable[[], Contract] | None = None) -> str:
-        """Its name. After the device is settled. ``promised``: the contract of ``--impl`` where none is declared.
+    def name(self, operator: str, device: str, promised: str = "") -> str:
+        """Its name, after the device is settled. ``promised``: the file of a contract where ``--contract`` names none.
 
         Raises BadInput for none, for several, for a pattern, and where ``--operator`` is not the case's.
         """
-        guests.agree([self.operator] if self.operator else [], operator)
-        brought = guests.Brought.of(self.impl, [operator], self.contract, self.adapter)
-        mine = guests.with_contracts(brought.admitted(), device, promised) if brought else ()
+        words = self.impl, [self.operator] if self.operator else [], self.contract, self.adapter
+        mine = guests.of_the_case(*words, operator=operator, device=device, promised=promised)
         given = [*([self.implementation] if self.implementation else []), *(one.name for one in mine)]
         told = ", ".join(given) or "none"
         if len(given) != 1 or "*" in given[0]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +13,6 @@ from ..errors import BadInput
 from .terminal import clean_stdout, console
 
 if TYPE_CHECKING:
-    from ...optimized.contract import Contract as Declared
     from ..guests.external import External
 
 Impl = Annotated[
@@ -22,7 +21,9 @@ Impl = Annotated[
 ]
 Contract = Annotated[
     str | None,
-    typer.Option("--contract", metavar="FILE", help="What --impl promises (TOML). [default: found by probing]"),
+    typer.Option(
+        "--contract", metavar="FILE", help="What --impl promises: TOML, or a bundle's contract.json. [default: probed]"
+    ),
 ]
 Adapter = Annotated[
     str | None,
@@ -71,26 +72,36 @@ class Brought:
         )
 
 
-def agree(operators: Sequence[str], operator: str) -> None:
-    """Raises BadInput where ``--operator`` names another than the case is of."""
-    for name in operators:
+def of_the_case(
+    impl: Sequence[str] | None,
+    operators: Sequence[str] | None,
+    contract: str | None,
+    adapter: str | None,
+    *,
+    operator: str,
+    device: str,
+    promised: str = "",
+) -> tuple[External, ...]:
+    """What the user brings for a case of ``operator``, each with a contract. Call it after the device is settled.
+
+    ``promised`` is the file of the contract where ``--contract`` names none: that of a bundle. Raises BadInput where
+    ``--operator`` names another, and for options that do not go together.
+    """
+    for name in operators or ():
         if name != operator:
             raise BadInput(f"--operator {name}: the case is one of {operator}; leave the option out")
+    brought = Brought.of(impl, [operator], contract or (promised if impl and promised else None), adapter)
+    return with_contracts(brought.admitted(), device) if brought else ()
 
 
-def with_contracts(
-    found: Sequence[External], device: str, promised: Callable[[], Declared] | None = None
-) -> tuple[External, ...]:
-    """Each with a contract: the declared one, the one ``promised`` elsewhere, or one that is proposed by probing,
-    printed, and held from here on."""
+def with_contracts(found: Sequence[External], device: str) -> tuple[External, ...]:
+    """Each with a contract: the declared one, or one that is proposed by probing, printed, and held from here on."""
     from ..guests import known
     from ..guests.probing import propose
 
     held = []
     for guest in found:
-        if not guest.contract_path and promised is not None:
-            guest = known.admit(replace(guest, contract=promised()))
-        elif not guest.contract_path:
+        if not guest.contract_path:
             with clean_stdout():
                 proposal = propose(guest, device=device)
             console(stderr=True).print(proposal.toml(), soft_wrap=True)

@@ -26,8 +26,8 @@ def history(
     json: options.Json = None,
 ) -> None:
     """Show cells over time, those that moved last first; merge the files of several jobs."""
-    from .. import history as base
     from ..environment import environment
+    from ..records import history as base
     from ..reports.history_report import document, report
     from ..reports.json_report import dumps
 

@@ -14,7 +14,7 @@ from ..fleet.feed import drive
 from ..fleet.kinds import differing
 from ..fleet.protocol import Engine
 from ..fleet.worker import Pair
-from ..ledger import Known, apply
+from ..records.ledger import Known, apply
 from ..reports.page import Attached
 from ..reports.progress import progress
 from ..reports.summary import Summary
@@ -92,7 +92,7 @@ def judge(
 
     ``resume`` is a file that keeps every verdict as it comes; what it holds already is not run again.
     """
-    from ..journal import Journal
+    from .journal import Journal
 
     started = time.monotonic()
     with Journal(resume, settings or {}) as journal:

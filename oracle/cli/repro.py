@@ -19,8 +19,9 @@ from ..reports.summary import FAULT, NOTHING, WELL, Summary
 from ..reports.table import closing, print_block
 from ..verdict import Verdict
 from . import guests, options
+from .groups import Which, grouped
 from .judging import Documents, judge
-from .selection import among_all, implementations, named_cases, pair, suite_cases
+from .selection import among_all, named_cases, pair, suite_cases
 from .terminal import console, write
 
 if TYPE_CHECKING:
@@ -29,15 +30,12 @@ if TYPE_CHECKING:
 CaseOrBundle = Annotated[str, typer.Argument(metavar="CASE_OR_BUNDLE", help="Id of the case, or folder of a bundle.")]
 
 
+@grouped
 def repro(
     context: typer.Context,
     case: CaseOrBundle,
-    implementation: options.Implementations = None,
-    impl: guests.Impl = None,
-    operator: options.Operators = None,
-    contract: guests.Contract = None,
-    adapter: guests.Adapter = None,
-    geometry: options.Geometries = None,
+    *,
+    which: Which,
     device: options.DeviceName = options.Device.auto,
     json: options.Json = None,
 ) -> None:
@@ -51,30 +49,17 @@ def repro(
         from ..bundle import read
 
         where, bundle = settle(device), read(Path(case))
-        brought = _brought(impl, operator, contract, adapter, of=bundle.case.operator)
-        found = guests.with_contracts(brought.admitted(), where, bundle.promised) if brought else ()
-        names = [*(implementation or ()), *(one.name for one in found)]
-        raise typer.Exit(_bundle(bundle, names, where, documents, command))
+        mine = which.of_the_case(bundle.case.operator, where, str(bundle.contract_path))
+        raise typer.Exit(_bundle(bundle, which.names(mine), where, documents, command))
     if case.partition(":")[0] in KINDS:
-        _scene(case, implementation or (), settle(device), documents, command)
-    models = guests.geometries(geometry)
+        _scene(case, which.implementation or (), settle(device), documents, command)
+    models = guests.geometries(which.geometry)
     cases = among_all(named_cases([case], suggestions=lambda: suite_cases("quick", 0, ())), models)
-    brought = _brought(impl, operator, contract, adapter, of=cases[0].operator)
     where = settle(device)
-    mine = guests.with_contracts(brought.admitted(), where) if brought else ()
-    pairs = pair(cases, implementations([*(implementation or ()), *(one.name for one in mine)], operator or ()))
+    pairs = pair(cases, which.candidates(which.of_the_case(cases[0].operator, where)))
     with Pool(jobs=1, device=where) as pool:
         verdicts, summary = judge(pool, pairs, quiet=True)
     _tell(documents, command, verdicts, summary)
-
-
-def _brought(
-    impl: Sequence[str] | None, operator: Sequence[str] | None, contract: str | None, adapter: str | None, *, of: str
-) -> guests.Brought | None:
-    """What the user brings for a case of the operator ``of``."""
-    if impl:
-        guests.agree(operator or (), of)
-    return guests.Brought.of(impl, [of], contract, adapter)
 
 
 def _scene(case: str, names: Sequence[str], device: str, documents: Documents, command: Sequence[str]) -> NoReturn:
@@ -119,13 +104,19 @@ def _bundle(bundle: Bundle, names: Sequence[str], device: str, documents: Docume
     """Runs a bundle again: 1 while the failure is there (the same or another), 0 once gone, 2 if it cannot run."""
     from ..bundle import kernel, replay
     from ..environment import environment
-    from ..reports.json_report import document, dumps, verdict_record
+    from ..records.verdict_json import verdict_record
+    from ..reports.json_report import document, dumps
 
     if len(names) > 1:
         raise BadInput(f"--implementation: expected one for a bundle, got {len(names)}")
-    make = kernel(bundle, names[0] if names else "")
-    with contextlib.redirect_stdout(sys.stderr):
-        result = replay(bundle, make, device)
+    if bundle.case.operator in KINDS:
+        from ..bundle.scene import replay_scene
+
+        result = replay_scene(bundle, names[0] if names else bundle.implementation, device)
+    else:
+        make = kernel(bundle, names[0] if names else "")
+        with contextlib.redirect_stdout(sys.stderr):
+            result = replay(bundle, make, device)
     verdict = result.verdict
     summary = {"outcome": result.outcome, "stored_tensors": result.stored, "bundled": bundle.signature.as_list()}
     write(

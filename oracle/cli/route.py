@@ -43,15 +43,16 @@ def route(
     sweep: own.Sweep = False,
     png: own.Png = None,
     diff: own.Diff = None,
+    hold: own.Hold = None,
     audit: own.Audit = False,
     whole: own.All = False,
     prefills: own.Prefills = None,
     workspace_mib: own.WorkspaceMib = None,
     json: options.Json = None,
 ) -> None:
-    """Explain the route of a batch, map it, compare rule versions, or audit a policy table."""
+    """Explain the route of a batch, map it, compare rule versions, audit a policy table, or hold a router to it."""
     given = bool(batch or q or cached)
-    _one_question(given, sweep, diff, audit, png, rules, whole=whole)
+    _one_question(given, sweep, diff, audit, hold, png, rules, whole=whole)
     check_target("--json", json)
     check_target("--png", png)
     request = _Request(["attnoracle", *context.obj], json)
@@ -70,6 +71,8 @@ def route(
     request.title = heading(deployment, model, *versions)
     if diff:
         request.compare(versions[0], versions[1], deployment)
+    elif hold:
+        request.hold(hold, versions[0], deployment)
     elif sweep:
         request.sweep(versions[0], deployment, (prefills or [1])[0], png)
     else:
@@ -77,14 +80,22 @@ def route(
 
 
 def _one_question(
-    given: bool, sweep: bool, diff: object, audit: bool, png: str | None, rules: str | None, *, whole: bool
+    given: bool,
+    sweep: bool,
+    diff: object,
+    audit: bool,
+    hold: str | None,
+    png: str | None,
+    rules: str | None,
+    *,
+    whole: bool,
 ) -> None:
-    asked = [name for name, on in (("--sweep", sweep), ("--diff", diff), ("--audit", audit)) if on]
+    asked = [name for name, on in (("--sweep", sweep), ("--diff", diff), ("--audit", audit), ("--hold", hold)) if on]
     asked += ["a batch"] * (given and bool(asked))
     if len(asked) > 1:
-        raise BadInput(f"route: expected a batch or one of --sweep, --diff, --audit, got {' and '.join(asked)}")
+        raise BadInput(f"route: expected a batch or one of --sweep, --diff, --audit, --hold, got {' and '.join(asked)}")
     if not asked and not given:
-        raise BadInput("route: expected a batch such as 8q1s2k_2q512s4k, or --q, or --sweep, --diff or --audit")
+        raise BadInput("route: expected a batch such as 8q1s2k_2q512s4k, or --q, or --sweep, --diff, --audit or --hold")
     if diff and rules:
         raise BadInput(f"--rules {rules}: expected none beside --diff, which names both versions")
     if whole and not audit:
@@ -178,6 +189,16 @@ class _Request:
         if png:
             draw(found, str(self.title), Path(png))
         raise typer.Exit(1 if "!" in found.used else 0)
+
+    def hold(self, target: str, rules: Rules, deployment: Deployment) -> None:
+        from ..guests.target import resolve
+        from ..reports.route_hold_report import finding, print_held
+        from ..routes.hold import hold
+
+        found = hold(resolve(target), rules, deployment)
+        summary = {"router": target, "batches": found.batches, "differ": found.wrong}
+        print_held(self.answer(summary, findings=[finding(each) for each in found.differences]), found)
+        raise typer.Exit(1 if found.wrong else 0)
 
     def compare(self, before: Rules, after: Rules, deployment: Deployment) -> None:
         from ..reports.route_report import print_comparison

@@ -65,6 +65,9 @@ Diff = Annotated[
     tuple[str, str] | None, typer.Option("--diff", metavar="A B", help="Compare two rule versions, batch by batch.")
 ]
 Audit = Annotated[bool, typer.Option("--audit", help="Audit the policy tables.")]
+Hold = Annotated[
+    str | None, typer.Option("--hold", metavar="MODULE:FUNCTION", help="Hold a router of your own to the rules.")
+]
 All = Annotated[bool, typer.Option("--all", help="With --audit of a file: its inherited rows too.")]
 Prefills = Annotated[
     list[int] | None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...optimized.contract import Contract
-from ..calling import Raised
+from ..calling.call import Raised
 from ..case import Case
 from ..cause.named import Make
 from ..check import check
@@ -92,11 +92,10 @@ def diagnose_outputs(
     contract: Contract,
     draw: Callable[[], Inputs],
     outputs: Mapping[str, Any],
-    verdict: Verdict | None = None,
 ) -> Diagnosis:
     """The same for an answer at hand, without running the kernel: that of a bundle from another machine."""
     started = time.monotonic()
-    return _with_answer(case, verdict, (), observed(case, contract, draw(), outputs, draw), None, started)
+    return _with_answer(case, None, (), observed(case, contract, draw(), outputs, draw), None, started)
 
 
 def _with_answer(

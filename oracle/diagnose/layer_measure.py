@@ -17,7 +17,8 @@ from typing import Any
 from ...reference.layer import MissingMetadata
 from ..faults import FAULTS, Fault
 from ..layer import small
-from ..layer.faults import LAYER_FAULTS, LayerFault
+from ..layer.fault import LayerFault
+from ..layer.faults import LAYER_FAULTS
 from ..layer.rig import REFERENCE_OPERATORS, RigSizes
 from .dictionary import numeric
 from .hypothesis import Stage

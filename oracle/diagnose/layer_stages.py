@@ -23,7 +23,7 @@ from ...reference.routing import Deployment, Rules
 from ..faults.simulated import SIMULATED
 from ..judge.formats import format_of
 from ..layer.contract import LayerUnderTest
-from ..layer.faults import Alter
+from ..layer.fault import Alter
 from ..layer.rig import REFERENCE_OPERATORS, Rig, RigSizes
 from ..operators import operator
 from .hypothesis import Stage

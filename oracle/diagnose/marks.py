@@ -12,12 +12,13 @@ from typing import Any
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
-from ..calling import Raised, called
+from ..calling.call import Raised, called
+from ..calling.memory import guarded_allocations
+from ..calling.once import run_once
 from ..case import Case
 from ..cause.named import Make
-from ..check import drawn, run_once
+from ..check import drawn
 from ..faults.simulated import KERNELS, simulated
-from ..memory import guarded_allocations
 from ..sequence import later_calls
 from ..verdict import Verdict
 from .distance import gap

@@ -11,12 +11,13 @@ from torch import Tensor
 
 from ...optimized.contract import Contract
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
+from ..calling.memory import Fill, guarded_allocations
+from ..calling.once import answer_of, run_once
 from ..case import Case
-from ..check import answer_of, drawn, run_once
+from ..check import drawn
 from ..faults.simulated import simulated
 from ..inputs import Inputs
-from ..memory import Fill, guarded_allocations
 from ..operators import operator as by_name
 from .distance import Gap, gap
 from .exact import LAYOUTS, as_answer, task

@@ -22,9 +22,10 @@ import torch
 from torch import Tensor
 
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
+from ..calling.once import run_once
 from ..case import Case
-from ..check import drawn, run_once
+from ..check import drawn
 from ..operators import operator
 from .distance import gap
 from .expectation import ATTENTION, expectation, normalised, plain_cache

@@ -9,6 +9,7 @@ from random import Random
 from typing import Any
 
 from ...reference.routing import (
+    ContextChunk,
     MaskWorkspace,
     Rules,
     context_plan,
@@ -17,13 +18,16 @@ from ...reference.routing import (
     decide_skip,
     mask_shape,
 )
+from ..routes.batches import EDGES
 from .agreement import Comparison
-from .batches import EDGES, Question
+from .batches import Question
+from .theirs import is_ours
 from .vllm_rules import EngineRoute, VllmRules
 
 _WHAT = {
+    "answers": "whether a batch is decided at all",
     "threshold": "longest query that counts as decode",
-    "split": "decode requests and tokens of a batch",
+    "split": "decode requests and tokens of a batch, padding among the requests",
     "gate": "whether masked MHA is possible at all",
     "workspace": "rows of the chunked-context workspace",
     "dense": "use_dense_mha of the prefill metadata",
@@ -39,7 +43,15 @@ def compare_rules(engine: VllmRules, rules: Rules, questions: Iterable[Question]
     """One comparison a decision. Those of the prefill metadata are asked where there is one."""
     found = {name: Comparison(name, what) for name, what in _WHAT.items()}
     for question in questions:
-        for name, (ours, theirs) in _answers(engine, rules, question).items():
+        try:
+            answers = _answers(engine, rules, question)
+        except Exception as error:
+            if is_ours(error):
+                raise
+            answers = {"answers": ("a decision", f"{type(error).__name__}: {error}")}
+        else:
+            answers["answers"] = ("a decision", "a decision")
+        for name, (ours, theirs) in answers.items():
             found[name].note(partial(_spell, question), ours, theirs)
     return list(found.values())
 
@@ -64,7 +76,13 @@ def _answers(engine: VllmRules, rules: Rules, question: Question) -> dict[str, t
     deployment, batch = question.deployment, question.batch
     flag = rules.layer_supports_dense if deployment.layer_supports_dense is None else deployment.layer_supports_dense
     theirs: EngineRoute = engine.route(
-        deployment, batch, layer_flag=flag, mode=question.mode, kind=question.kind, capturing=question.capturing
+        deployment,
+        batch,
+        layer_flag=flag,
+        mode=question.mode,
+        kind=question.kind,
+        capturing=question.capturing,
+        padding=question.padding,
     )
     ours = decide_route(rules, deployment, batch)
     split = ours.split.value
@@ -73,7 +91,10 @@ def _answers(engine: VllmRules, rules: Rules, question: Question) -> dict[str, t
     )
     answers: dict[str, tuple[Any, Any]] = {
         "threshold": (ours.threshold.value, theirs.threshold),
-        "split": ((len(split.decodes), split.num_decode_tokens), (theirs.num_decodes, theirs.num_decode_tokens)),
+        "split": (
+            (len(split.decodes) + question.padding, split.num_decode_tokens),
+            (theirs.num_decodes, theirs.num_decode_tokens),
+        ),
         "gate": (ours.gate.value, theirs.gate),
         "workspace": (context_rows(rules, deployment).value, engine.workspace_rows(deployment)),
         "mha": (ours.route.value in ("dense_mha", "masked_mha"), theirs.mha),
@@ -85,16 +106,29 @@ def _answers(engine: VllmRules, rules: Rules, question: Question) -> dict[str, t
         contexts = [request.context_len for request in split.prefills]
         plan = context_plan(rules, deployment, contexts)
         answers["dense"] = (ours.dense.value, theirs.dense)
-        answers["chunks"] = ([asdict(one) for one in plan], [asdict(one) for one in theirs.chunks or ()])
+        answers["chunks"] = ([_told(one) for one in plan], [asdict(one) for one in theirs.chunks or ()])
         if theirs.gate:
             answers["guard"] = (ours.guard.value, theirs.guard)
     return answers
+
+
+def _told(chunk: ContextChunk) -> dict[str, Any]:
+    """As the engine's are told."""
+    return {
+        "first": chunk.requests.start,
+        "stop": chunk.requests.stop,
+        "starts": chunk.starts,
+        "lengths": chunk.lengths,
+        "continues": chunk.continues,
+    }
 
 
 def _spell(question: Question) -> dict[str, Any]:
     return {
         "deployment": asdict(question.deployment),
         "requests": [(request.query_len, request.context_len) for request in question.batch.requests],
+        "prefilling": [request.is_prefilling for request in question.batch.requests],
+        "padding": question.padding,
         "mode": question.mode,
         "kind": question.kind,
         "capturing": question.capturing,

@@ -19,8 +19,8 @@ from ...reference.routing.one_shot import (
     skips_scores,
 )
 from ..errors import Unsupported, unknown
+from ..routes.batches import EDGES
 from .agreement import Comparison
-from .batches import EDGES
 from .sglang_rules import SglangRules
 from .source import Engine, Sources
 
@@ -32,7 +32,7 @@ _WHAT = {
     "skip": "whether the indexer skips scoring",
 }
 _KERNELS = ("flashmla_auto", "flashmla_sparse", "flashmla_kv", "flashmla_sparse_q8", "fa3", "trtllm", "tilelang")
-_CAPABILITIES = (80, 89, 90, 100, 103)
+_CAPABILITIES = (80, 89, 90, 100, 103, 110)
 
 
 @cache
@@ -79,12 +79,13 @@ def steps(modes: tuple[str, ...], count: int, seed: int) -> Iterator[OneShotStep
             cache=random.choice(("model", "e4m3")),
             index_topk=topk,
             dense_limit=random.choice((topk,) * 6 + (4096,)),
-            prefill_kernel=random.choice((*_KERNELS, "flashmla_auto", "flashmla_sparse")),
+            prefill_kernel=random.choice((*_KERNELS, *_KERNELS[:1] * 3, "flashmla_sparse")),
             in_graph=random.random() < 0.1,
             prefill_cp=random.random() < 0.05,
             hisparse=random.random() < 0.05,
             dcp=random.choice((1,) * 9 + (2,)),
             sharded_pool=random.random() < 0.05,
+            captured=random.choice(("", "", "whole", "dense")) if mode == "DECODE" else "",
         )
 
 

@@ -30,7 +30,7 @@ from enum import IntEnum, auto
 from types import SimpleNamespace
 import torch as real
 
-FACTS = SimpleNamespace(capability=90, dense_limit=2048, prefill_cp=False, model=None)
+FACTS = SimpleNamespace(capability=90, dense_limit=2048, prefill_cp=False, captured="", model=None)
 torch = SimpleNamespace(
     bfloat16=real.bfloat16,
     float8_e4m3fn=real.float8_e4m3fn,
@@ -41,7 +41,8 @@ envs = SimpleNamespace(
 )
 _IS_GFX95 = _is_hip = False
 DSA_DENSE = "dense"
-get_is_capture_mode = lambda: False
+get_is_capture_mode = lambda: bool(FACTS.captured)
+get_capture_attention_variant = lambda: FACTS.captured
 is_dsa_enable_prefill_cp = lambda: FACTS.prefill_cp
 is_deepseek_dsa = lambda config: True
 model_config_of = lambda view: FACTS.model
@@ -89,11 +90,12 @@ class SglangRules:
         """``dense``, ``kernel``, ``space`` and ``skip`` of one step."""
         facts = self.module.FACTS
         facts.capability, facts.dense_limit, facts.prefill_cp = step.capability, step.dense_limit, step.prefill_cp
+        facts.captured = step.captured
         quantised = step.cache != "model"
         backend = Namespace(
             dcp_size=step.dcp,
             _kv_shard_pool=object() if step.sharded_pool else None,
-            use_mha=False,
+            use_mha=True,  # as a step before may have left it
             enable_auto_select_prefill_impl=step.prefill_kernel == "flashmla_auto",
             dsa_prefill_impl=step.prefill_kernel,
             dsa_kv_cache_store_fp8=quantised,

@@ -22,17 +22,24 @@ def as_theirs(error: Exception, what: str) -> Exception:
     ``what`` is what ran, such as ``run.py: the script``. The innermost frame that is no library's says whose it is: an
     error that our code raised, or that a library raised when our code called it, is returned as it is.
     """
-    if isinstance(error, OracleError):
+    if is_ours(error):
         return error
-    # The first frame is the caller's own.
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if not _of_library(frame.filename)]
-    if frames and _of_ours(frames[-1].filename):
-        return error
-    told = [frame for frame in frames if not _of_ours(frame.filename)][-_TOLD:]
+    told = [frame for frame in _frames(error) if not _of_ours(frame.filename)][-_TOLD:]
     lines = [f"  {frame.filename}:{frame.lineno} in {frame.name}: {frame.line}" for frame in told]
     if isinstance(error, SyntaxError):
         lines.append(f"  {error.filename}:{error.lineno}")
     return BadInput("\n".join([f"{what} raised {type(error).__name__}: {error}", *lines]))
+
+
+def is_ours(error: Exception) -> bool:
+    """Whether our code raised it, or a library that our code called; call it where the error is caught."""
+    frames = _frames(error)
+    return isinstance(error, OracleError) or (bool(frames) and _of_ours(frames[-1].filename))
+
+
+def _frames(error: Exception) -> list[traceback.FrameSummary]:
+    """Those that are no library's, behind the caller's own."""
+    return [frame for frame in traceback.extract_tb(error.__traceback__)[1:] if not _of_library(frame.filename)]
 
 
 def _of_ours(name: str) -> bool:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from ...reference.routing import Batch, ContextChunk, Deployment, Mode
+from ...reference.routing import Batch, Deployment, Mode
 from .source import Sources
 
 FILES = {
@@ -91,6 +91,18 @@ _HANDLERS = "from vllm.config.cache import get_kv_cache_dtype_handler"
 
 
 @dataclass(frozen=True, slots=True)
+class EngineChunk:
+    """Context rows gathered at once, of the requests from ``first`` to before ``stop``."""
+
+    first: int
+    stop: int
+    starts: tuple[int, ...]
+    lengths: tuple[int, ...]
+    continues: bool
+    """Whether the first of them began in an earlier chunk."""
+
+
+@dataclass(frozen=True, slots=True)
 class EngineRoute:
     """What vLLM decides about one batch."""
 
@@ -100,7 +112,7 @@ class EngineRoute:
     dense: bool | None
     """``use_dense_mha``; None without prefill metadata, as for all below that have it."""
     gate: bool
-    chunks: tuple[ContextChunk, ...] | None
+    chunks: tuple[EngineChunk, ...] | None
     guard: bool | None
     mha: bool
     """``_use_sparse_mha``."""
@@ -123,14 +135,18 @@ class VllmRules:
         mode: Mode = "NONE",
         kind: str = "full",
         capturing: bool = False,
+        padding: int = 0,
     ) -> EngineRoute:
-        """All decisions about an arranged batch. ``layer_flag``: the layer's own ``supports_dense_mha_prefill``."""
+        """All decisions about an arranged batch. ``layer_flag``: the layer's own ``supports_dense_mha_prefill``.
+
+        ``padding``: requests without a token behind it.
+        """
         m, config = self.module, _config(deployment)
         m.FACTS.capturing = capturing
         m.FACTS.family, m.FACTS.flash_attention = deployment.device_family, deployment.flash_attention
         threshold = self.threshold(deployment, config)
         decodes, prefills, decode_tokens, _ = m.split_decodes_and_prefills(
-            _common(batch),
+            _common(batch, padding),
             decode_threshold=threshold,
             require_uniform=self.uniform[deployment.backend],
             treat_short_extends_as_decodes=deployment.pcp == 1,
@@ -144,8 +160,9 @@ class VllmRules:
             deployment.v_head_dim,
             CACHE_NAMES[deployment.cache],
         )
-        requests = batch.requests[decodes:]
-        longest = max((request.seq_len for request in requests), default=0)
+        spans = [(one.query_len, one.context_len) for one in batch.requests] + [(0, 0)] * padding
+        queries, contexts = map(list, zip(*spans[decodes:], strict=True)) if spans[decodes:] else ([], [])
+        longest = max((sum(span) for span in spans[decodes:]), default=0)
         prefill = dense = chunks = guard = None
         if prefills and backend:
             builder = Namespace(
@@ -155,11 +172,11 @@ class VllmRules:
                 dcp_world_size=deployment.dcp,
             )
             dense = bool(m.use_dense_mha(builder, longest))
-            chunks = self.chunks(deployment, [request.context_len for request in requests], config)
+            chunks = self.chunks(deployment, contexts, config)
             prefill = Namespace(
                 use_dense_mha=dense,
-                max_query_len=max(request.query_len for request in requests),
-                query_lens_cpu=torch.tensor([request.query_len for request in requests]),
+                max_query_len=max(queries),
+                query_lens_cpu=torch.tensor(queries),
                 chunked_context=_chunked(chunks),
                 topk_mask_workspace=_workspace(m.GLOBAL_TOPK_MASK_MAX_BYTES) if gate else None,
             )
@@ -188,9 +205,7 @@ class VllmRules:
         """Rows of the chunked-context workspace."""
         return int(self.module.determine_chunked_prefill_workspace_size(config or _config(deployment)))
 
-    def chunks(
-        self, deployment: Deployment, contexts: list[int], config: Any | None = None
-    ) -> tuple[ContextChunk, ...]:
+    def chunks(self, deployment: Deployment, contexts: list[int], config: Any | None = None) -> tuple[EngineChunk, ...]:
         plans = self.module.plan_chunks(
             context_lens_cpu=torch.tensor(contexts),
             prefill_query_start_loc_cpu=None,
@@ -203,7 +218,10 @@ class VllmRules:
             dcp_local_block_size=deployment.cp_interleave,
             dcp_virtual_block_size=deployment.cp_interleave * deployment.dcp,
         )
-        return tuple(ContextChunk(p.request_start, tuple(p.starts), tuple(p.seq_lens)) for p in plans or ())
+        return tuple(
+            EngineChunk(p.request_start, p.request_end, tuple(p.starts), tuple(p.seq_lens), bool(p.is_continuation))
+            for p in plans or ()
+        )
 
     def binding(self, deployment: Deployment, layer_flag: bool, kind: str) -> str:
         """The layer name that the indexer of the fused layer is given."""
@@ -340,19 +358,19 @@ def _config(deployment: Deployment) -> Namespace:
     )
 
 
-def _common(batch: Batch) -> Namespace:
-    lengths = [request.query_len for request in batch.requests]
+def _common(batch: Batch, padding: int) -> Namespace:
+    lengths = [*(request.query_len for request in batch.requests), *[0] * padding]
     starts = torch.tensor([0, *lengths]).cumsum(0)
     return Namespace(
         max_query_len=max(lengths),
         num_reqs=len(lengths),
         num_actual_tokens=sum(lengths),
         query_start_loc_cpu=starts,
-        is_prefilling=torch.tensor([request.is_prefilling for request in batch.requests]),
+        is_prefilling=torch.tensor([*(request.is_prefilling for request in batch.requests), *[False] * padding]),
     )
 
 
-def _chunked(chunks: tuple[ContextChunk, ...]) -> Namespace | None:
+def _chunked(chunks: tuple[EngineChunk, ...]) -> Namespace | None:
     if not chunks:
         return None
     return Namespace(chunks=[Namespace(max_seq_len=max(chunk.lengths)) for chunk in chunks])

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ... import reference
-from ...fixtures import PATH
 from ...reference.dense_mha import dense_mha
 from ...reference.indexer_scores import indexer_scores
 from ...reference.layouts import decode_e4m3, decode_index_pages, decode_rows, decode_ue8m0
@@ -26,17 +25,16 @@ from ...reference.merge_lse import merge_lse
 from ...reference.paged_indexer_scores import paged_indexer_scores
 from ...reference.sparse_mqa import sparse_mqa
 from ...reference.topk_select import topk_select
+from ..calling.memory import guarded_allocations
 from ..case import Case
 from ..config import load
 from ..inputs import make
 from ..inputs.options import OPTIONS
-from ..memory import guarded_allocations
-from ..suite_reach import reach_case
+from ..suites.reach import reach_case
+from .escaped import FILE
 from .fault import Fault
 from .simulated import KERNELS, LAYOUTS
 from .weak import WEAK
-
-FILE = PATH / "faults" / "escapes.json"
 
 
 def _layout_reference(name: str, **inputs: Any) -> tuple[Tensor, ...]:
@@ -82,16 +80,10 @@ CASES: dict[str, Case] = {
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
 
 
-def recorded() -> dict[str, tuple[str, ...]]:
-    """Verdicts that accept a fault, by its name, from the file; a fault that is not in it has none."""
-    names: dict[str, list[str]] = json.loads(FILE.read_text())["escapes"] if FILE.is_file() else {}
-    return {name: tuple(verdicts) for name, verdicts in names.items()}
-
-
 def cases_for(fault: Fault) -> tuple[Case, ...]:
     """The operator's case in each kind, with the options, dtype, heads and layout that the fault needs.
 
-    A fault past the sizes of these cases is measured where it acts: on the row of ``suite_reach`` that it names.
+    A fault past the sizes of these cases is measured where it acts: on the row of ``suites/reach`` that it names.
     """
     reach = next((option.partition("=")[2] for option in fault.options if option.startswith("reach=")), None)
     if reach is not None:

@@ -42,7 +42,7 @@ class Fault:
     """Verdicts in use elsewhere that accept it on random normal inputs of a few dozen tokens (measured)."""
     options: tuple[str, ...] = ()
     """What a case must have for the fault to act: the name of a case option, ``field=value`` for its kind, dtype,
-    layout or heads, ``reach=`` a row of ``suite_reach``, or a mark of its lengths: ``requests=N`` (at least), for one
+    layout or heads, ``reach=`` a row of ``suites/reach``, or a mark of its lengths: ``requests=N`` (at least), for one
     request ``k=0``, ``k<q``, ``k>q``, ``k=topk``, ``k=topk+1``.
 
     ``sequence`` asks for two calls of one kernel on the same memory, every value changed in between: lengths (fewer

@@ -13,8 +13,8 @@ from multiprocessing import get_context
 from typing import Any, Protocol
 
 from ..guests import known
-from ..threads import limit_threads
 from .children import Children
+from .threads import limit_threads
 
 #: Seconds between two looks whether the process that started this one lives.
 _LOOK = 2.0

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from ..confinement import Confinement
 from ..device import settle
 from ..errors import BadInput
 from .calls import Calls, ProcessCalls, StoppableCalls, ThreadCalls
+from .confinement import Confinement
 from .protocol import Engine
 from .worker import Judge
 

@@ -15,10 +15,10 @@ from typing import Any
 
 from ..errors import BadInput, Unsupported
 from ..guests import known
-from ..threads import limit_threads
 from ..verdict import Verdict
 from .kinds import ACCELERATOR, kinds
 from .protocol import Answer, Lost
+from .threads import limit_threads
 from .worker import Judge, Pair, portable
 
 #: Seconds of work in one batch, and most jobs in it.

@@ -7,10 +7,10 @@ import time
 from collections.abc import Iterator, Sequence
 
 from ..case import Case
-from ..confinement import GIVE_UP, LOOK, Confinement, ensure_server, forked, worker_threads
 from ..environment import cpu_count
 from ..guests import known
 from ..verdict import Verdict
+from .confinement import GIVE_UP, LOOK, Confinement, ensure_server, forked, worker_threads
 from .feed import OnDone, OnResult, drive
 from .protocol import Answer, Lost
 from .queues import ByImplementation, Longest, Queue

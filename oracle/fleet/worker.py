@@ -13,10 +13,10 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 from ..case import Case
-from ..confinement import Confinement, Said, confine, context, interrupts_held, resident
 from ..guests import known
-from ..threads import limit_threads
 from ..verdict import Verdict
+from .confinement import Confinement, Said, confine, context, interrupts_held, resident
+from .threads import limit_threads
 
 Pair = tuple[Case, str]
 #: (case, implementation name, device) -> verdict; importable by name, since workers unpickle it.
@@ -198,7 +198,7 @@ def _answer(judge: Judge, case: Case, implementation: str, device: str) -> tuple
 def _usable(device: str) -> bool:
     import torch
 
-    from ..calling import usable
+    from ..calling.call import usable
 
     return usable(torch.device(device))
 

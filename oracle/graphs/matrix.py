@@ -9,9 +9,9 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Literal
 
-from ..threads import limit_threads
-from .backend import maker
+from ..fleet.threads import limit_threads
 from .faults import GraphFault, graph_fault
+from .makers import maker
 from .run import StepSeen, run_sequence
 from .sequences import Theme, parse
 from .setup import setup

@@ -1,7 +1,11 @@
-"""A contract in a TOML file: what an implementation promises, and what it does not take."""
+"""A contract in a file: what an implementation promises, and what it does not take.
+
+A TOML file that people write, or the ``contract.json`` of a bundle, which has all fields and no limits.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -57,7 +61,7 @@ def read(path: str, base: Contract | None = None) -> Declared:
 
     Raises BadInput with the field, what was expected and what came.
     """
-    table = read_toml(Path(path), f"--contract {path}")
+    table = _of_a_bundle(path) if path.endswith(".json") else read_toml(Path(path), f"--contract {path}")
     for key in table:
         if key in {one.name for one in fields(Contract)}:
             raise BadInput(f"{key} in {path}: expected fields of a contract under [contract], got it above")
@@ -68,6 +72,17 @@ def read(path: str, base: Contract | None = None) -> Declared:
         raise unknown(f"operator in {path}", str(operator), OPTIONS)
     limits = _limits(path, _table(path, table, "supports"), operator)
     return Declared(parse(path, _table(path, table, "contract"), base), limits, operator)
+
+
+def _of_a_bundle(path: str) -> dict[str, Any]:
+    """The JSON file of a bundle as the table that a TOML file would have."""
+    try:
+        found = json.loads(Path(path).read_bytes())
+    except (OSError, ValueError) as error:
+        raise BadInput(f"--contract {path}: expected TOML, or the contract.json of a bundle: {error}") from None
+    if not isinstance(found, dict):
+        raise BadInput(f"--contract {path}: expected an object of fields, got {type(found).__name__}")
+    return {"contract": {key: NONE if value is None else value for key, value in found.items()}}
 
 
 def parse(path: str, table: Mapping[str, Any], base: Contract | None = None) -> Contract:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 #: Entry points of other packages: ``"sparse_mqa/mine" = "my_pkg.kernels:IMPLEMENTATION"``.
 GROUP = "attnoracle.implementations"
+#: Left out unless named, where there are many shapes: FlexAttention compiles each anew, for seconds on a CPU.
+TOO_SLOW = ("masked_mha/flex",)
 
 _named: dict[str, External] = {}
 

@@ -19,7 +19,7 @@ from ..environment import environment
 from ..errors import BadInput, unknown
 from ..facts import facts
 from .external import default_contract
-from .known import find
+from .known import TOO_SLOW, find
 from .probes import PROBES, case_of
 from .probing import GEOMETRY, contradictions, proposed
 
@@ -29,8 +29,6 @@ BEGIN, END = "<!-- probed -->", "<!-- /probed -->"
 DEVICES = {"cpu": "a CPU", "cuda": "an H200"}
 #: Probed on the first of these that an implementation takes: kernels for Hopper take no other dims than a model's.
 GEOMETRIES = (GEOMETRY, "deepseek-v3.2")
-#: Left out: FlexAttention compiles every shape anew, minutes of it.
-TOO_SLOW = ("masked_mha/flex",)
 #: Fields in which a public kernel does not keep what its makers say of it, each told in docs/findings.md: the contract
 #: stays what they say, and the probe is right to deny it.
 FINDINGS: Mapping[str, tuple[str, ...]] = {"dense_mha/flashinfer-fa3": ("empty_out", "empty_lse")}

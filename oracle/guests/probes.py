@@ -16,11 +16,11 @@ from torch import Tensor
 from ... import reference
 from ...optimized.contract import Contract, Format
 from ...optimized.implementation import Implementation
-from ..calling import Raised, called
+from ..calling.call import Raised, called
+from ..calling.globals import GlobalState
 from ..case import Case
 from ..check import check
 from ..config import load
-from ..globals import GlobalState
 from ..inputs import Inputs, make
 from ..judge.attention import SENTINEL
 from ..judge.units import LN2

@@ -8,9 +8,9 @@ from typing import Any
 
 from ...optimized.contract import UNIT_ROUNDOFF, Contract
 from ...optimized.implementation import Implementation
-from ..calling import Raised
+from ..calling.call import Raised
 from ..case import DTYPES, Case
-from ..confinement import Confinement
+from ..fleet.confinement import Confinement
 from ..fleet.pool import run
 from ..verdict import Verdict
 from . import known
@@ -64,14 +64,12 @@ class Proposal:
         return "\n".join(lines) + f'\noperator = "{operator}"\n\n{body}' + (supports if self.dtypes else "")
 
 
-def propose(guest: External, *, device: str, geometry: str = GEOMETRY, jobs: int = 1) -> Proposal:
+def propose(guest: External, *, device: str) -> Proposal:
     """Probe a kernel that is known by name."""
-    return proposed(guest.name, guest.contract, device=device, geometry=geometry, jobs=jobs)
+    return proposed(guest.name, guest.contract, device=device)
 
 
-def proposed(
-    name: str, base: Contract, *, device: str, geometry: str = GEOMETRY, jobs: int = 1, trusted: bool = False
-) -> Proposal:
+def proposed(name: str, base: Contract, *, device: str, geometry: str = GEOMETRY, trusted: bool = False) -> Proposal:
     """Probe an implementation that is known by name; ``base`` holds where nothing is found.
 
     ``trusted``: in this process, for kernels that do not end theirs.
@@ -79,9 +77,7 @@ def proposed(
     operator = name.partition("/")[0]
     dtypes: tuple[str, ...] = DTYPES if operator == "indexer_scores" else DTYPES[:-1]
     dtypes = ("bf16",) if operator == "topk_select" else dtypes
-    taken = _asked(
-        [(_case(operator, geometry, dtype), f"{name}{MARK}dtype") for dtype in dtypes], device, jobs, trusted
-    )
+    taken = _asked([(_case(operator, geometry, dtype), f"{name}{MARK}dtype") for dtype in dtypes], device, trusted)
     accepted = tuple(v.case.dtype for v in taken if v.status == "PASS" and not v.reason.startswith(UNKNOWN))
     problems = [f"dtype {v.case.dtype}: {v.reason}" for v in taken if v.case.dtype not in accepted]
     if not accepted:
@@ -93,7 +89,7 @@ def proposed(
         if operator in probe.operators
     ]
     answers: dict[str, str] = {}
-    for verdict in _asked(pairs, device, jobs, trusted):
+    for verdict in _asked(pairs, device, trusted):
         probe = verdict.implementation.rpartition(MARK)[2]
         answers[probe] = verdict.reason if verdict.status == "PASS" else f"{UNKNOWN}; {verdict.reason}"
         if verdict.status != "PASS":
@@ -153,17 +149,16 @@ def _case(operator: str, geometry: str, dtype: str) -> Case:
     return case_of(operator, geometry, dtype, ((3, 2), (20, 9)))
 
 
-def _asked(pairs: Sequence[tuple[Case, str]], device: str, jobs: int, trusted: bool) -> list[Verdict]:
+def _asked(pairs: Sequence[tuple[Case, str]], device: str, trusted: bool) -> list[Verdict]:
     if trusted:
         return [judge(case, name, device) for case, name in pairs]
-    confinement = Confinement.of(None, jobs)
     return run(
         pairs,
-        jobs=jobs,
+        jobs=1,
         device=device,
         timeout=PATIENCE,
         judge=judge,
-        confinement=confinement,
+        confinement=Confinement.of(None, 1),
         on_result=lambda i, verdict: None,
     )
 

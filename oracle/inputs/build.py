@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import torch
 
-from ..arena import Arena
 from ..case import Case
 from ..geometry import Geometry
+from .arena import Arena
 from .batch import batch_of
 from .cache import sparse_mqa
 from .dense import dense_mha, masked_mha

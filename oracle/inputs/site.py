@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arena import Arena
 from ..case import Case
 from ..geometry import Geometry
+from .arena import Arena
 from .attention import Form
 from .batch import Batch
 from .tensors import DTYPES, POWERS

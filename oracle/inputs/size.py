@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from ..case import Case
-from ..confinement import total_memory
+from ..environment import total_memory
 from ..errors import Unsupported
 from ..geometry import Geometry
 from .tensors import DTYPES

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ..arena import Arena
 from ..case import Case
 from ..geometry import Geometry
+from .arena import Arena
 
 DTYPES: dict[str, torch.dtype] = {
     "bf16": torch.bfloat16,

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ... import reference
 from ...optimized.implementation import Implementation
-from ..calling import Raised, called
+from ..calling.call import Raised, called
 from ..environment import environment
 from ..judge.units import LN2
 from ..verdict import Verdict

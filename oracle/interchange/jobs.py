@@ -13,13 +13,13 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from ..arena import Arena
 from ..case import Case
 from ..check import drawn
 from ..config import load, names
 from ..errors import BadInput
 from ..geometry import Geometry
 from ..inputs import DTYPES, Inputs
+from ..inputs.arena import Arena
 from . import records
 from .folder import CASE, NAMES, axes
 from .forms import FORMS, Form, Values

@@ -104,15 +104,6 @@ def _other_base(view: View) -> View | None:
     return replace(view, contract=replace(view.contract, lse_base="e" if view.contract.lse_base == "2" else "2"))
 
 
-def _meant_for_nothing(value: float) -> Look:
-    """Rows that hold ``value`` hold what the contract promises for a query without keys."""
-
-    def change(lse: Tensor, contract: Contract) -> Tensor:
-        return torch.where(lse == value, readings.EMPTY.get(contract.empty_lse, -math.inf), lse)
-
-    return _lse(change)
-
-
 BASE = Hypothesis(
     "lse-base", "with the LSE in the other base, a ratio of 1.4427 (log2(e)) to the one declared", _other_base
 )

@@ -7,7 +7,7 @@ is given, which is why checks of kernels alone pass them all.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -17,26 +17,8 @@ from ..errors import unknown
 from . import ranks, strays, variants
 from .bytes import FlatlyGathered, InterleavedPages
 from .contract import LayerUnderTest
-
-#: What a builder tells the layers instead of what it should.
-Alter = Callable[[StepMetadata], StepMetadata]
-
-
-def _honest() -> Alter:
-    return lambda metadata: metadata
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerFault:
-    """One fault, and the rules of the contract of which at least one must see it."""
-
-    name: str
-    source: str
-    """A public report, or the mechanism that the fault stands for."""
-    rules: tuple[str, ...]
-    make: Callable[[Parts], LayerUnderTest] = SparseMLALayer
-    alter: Callable[[], Alter] = _honest
-    """Makes the faulty builder of one run; it may remember earlier steps."""
+from .fault import Alter, LayerFault
+from .wrong_values import VALUE_FAULTS
 
 
 def _drop(field: str) -> Callable[[], Alter]:
@@ -190,6 +172,7 @@ LAYER_FAULTS: tuple[LayerFault, ...] = (
     LayerFault(
         name="always-dense", source="top-k limit not applied", rules=("metadata-foreign", "route"), alter=_always_dense
     ),
+    *VALUE_FAULTS,
 )
 
 

@@ -11,7 +11,8 @@ from dataclasses import replace
 
 from ...reference.layer import MissingMetadata
 from ...reference.routing import Rules
-from .faults import LayerFault
+from .expected import wrong_numbers
+from .fault import LayerFault
 from .rig import Rig, RigSizes
 from .small import DEPLOYMENT, small_rules
 
@@ -61,7 +62,7 @@ def _sequence(rules: Rules, fault: LayerFault, draw: random.Random) -> Iterator[
             continue
         try:
             result = rig.step(queries, mode=mode, decoding=decoding, alter=alter)  # type: ignore[arg-type]
-            violations = result.violations
+            violations = (*result.violations, *wrong_numbers(rig, result))
         except MissingMetadata:
             violations = rig.monitor.end()
         except (RuntimeError, IndexError, ValueError):
@@ -74,7 +75,7 @@ def _sequence(rules: Rules, fault: LayerFault, draw: random.Random) -> Iterator[
 
 
 def _moves(rig: Rig, fresh: int) -> list[Callable[[random.Random], Move]]:
-    """What can be done now: prefill; with open requests extend, decode, prefill beside them, preempt."""
+    """What can be done now: prefill; with open requests extend, decode, prefill beside them, start over."""
 
     def prefill(draw: random.Random) -> Move:
         lengths = [draw.randint(1, 20) for _ in range(draw.randint(1, 3))]
@@ -100,8 +101,9 @@ def _moves(rig: Rig, fresh: int) -> list[Callable[[random.Random], Move]]:
         return [*((number, 1) for number in open_), (fresh, draw.randint(3, 20))], "NONE", False
 
     def preempt(draw: random.Random) -> Move:
-        rig.preempt(next(iter(rig.lengths)))
-        return [], "NONE", False
+        number = next(iter(rig.lengths))
+        rig.preempt(number)
+        return [(number, draw.randint(1, 20))], "NONE", False
 
     open_moves = [extend, decode, beside] if rig.lengths else []
     return [prefill, *open_moves, *([preempt] if len(rig.lengths) > 1 else [])]

@@ -106,8 +106,13 @@ class Rig:
         self.buffer = TopkBuffer(sizes.max_tokens, deployment.index_topk, device=sizes.device)
         self.lengths: dict[int, int] = {}
         self.clock = 0
+        self.scheduled: StepBatch | None = None
+        """The step that ran last, arranged."""
         self.monitor = Monitor(rules, deployment)
-        self.layers = [make(self.parts(place, kind, operators)) for place, kind in enumerate(sizes.kinds)]
+        self._drawn: dict[tuple[int, int], dict[str, Tensor]] = {}
+        self.given = [self.parts(place, kind, operators) for place, kind in enumerate(sizes.kinds)]
+        """What each layer was made of, whatever it made of it."""
+        self.layers = [make(parts) for parts in self.given]
 
     def step(
         self,
@@ -124,7 +129,7 @@ class Rig:
         ]
         self.clock += 1
         scheduled = StepBatch(step=self.clock, ids=tuple(number for number, _ in queries), batch=Batch(tuple(requests)))
-        step = scheduled.arranged(self.rules, self.deployment)
+        step = self.scheduled = scheduled.arranged(self.rules, self.deployment)
         for number, request in zip(step.ids, step.batch.requests, strict=True):
             self.pages.reserve(number, request.seq_len)
             self.lengths[number] = request.seq_len
@@ -158,6 +163,12 @@ class Rig:
 
     def sequence(self, request: int, place: int, start: int, stop: int) -> dict[str, Tensor]:
         """Inputs of positions ``start`` to ``stop`` of a request, the same at every call."""
+        if (request, place) not in self._drawn:
+            self._drawn[request, place] = self._inputs_of(request, place)
+        return {name: x[start:stop] for name, x in self._drawn[request, place].items()}
+
+    def _inputs_of(self, request: int, place: int) -> dict[str, Tensor]:
+        """The inputs of every position that a request can have."""
         dims, sizes = self.deployment, self.sizes
         generator = torch.Generator().manual_seed(1_000_003 * sizes.seed + 1009 * request + place)
         draw = partial(torch.randn, generator=generator, dtype=torch.float64)
@@ -172,7 +183,7 @@ class Rig:
                 "index_k": (sizes.index_dim,),
                 "index_weights": (sizes.index_heads,),
             }
-        return {name: draw(sizes.max_tokens, *shape)[start:stop].to(sizes.dtype) for name, shape in shapes.items()}
+        return {name: draw(sizes.max_tokens, *shape).to(sizes.dtype) for name, shape in shapes.items()}
 
     def _metadata(self, step: StepBatch, mode: Mode, capturing: bool) -> StepMetadata:
         return build_metadata(

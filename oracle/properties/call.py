@@ -14,13 +14,13 @@ from torch import Tensor
 from ...optimized.contract import Contract
 from ...optimized.implementation import Implementation
 from ...optimized.triton_runtime import interpreted
-from ..calling import Raised, called
+from ..calling.call import Raised, called
+from ..calling.memory import guarded_allocations
 from ..case import Case
 from ..config import load
 from ..facts import facts
 from ..inputs import make
 from ..judge.units import LN2
-from ..memory import guarded_allocations
 from ..operators import operator
 from .budgets import attention_budget, merge_budget, scores_budget
 from .claim import Broken, Claim, DoesNotApply, near, same

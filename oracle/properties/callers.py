@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ...optimized.implementation import Run
-from ..calling import Raised, called, plain, told
+from ..calling.call import Raised, called, plain, told
 from ..operators import operator
 from .call import Answer, Call, alike, copied
 from .claim import Broken, Claim, DoesNotApply, same

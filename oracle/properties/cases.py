@@ -50,14 +50,9 @@ _OTHERS: tuple[str, ...] = (
 )
 
 
-def property_cases(operator: str, geometry: str | None = None) -> tuple[Case, ...]:
-    """The small cases of an operator, in the order in which they are tried; ``geometry`` replaces theirs."""
-    cases = [Case.parse(text) for text in _TINY if text.startswith(f"{operator}:")]
-    if geometry is None:
-        return tuple(cases)
-    from dataclasses import replace
-
-    return tuple(replace(case, geometry=geometry) for case in cases)
+def property_cases(operator: str) -> tuple[Case, ...]:
+    """The small cases of an operator, in the order in which they are tried."""
+    return tuple(Case.parse(text) for text in _TINY if text.startswith(f"{operator}:"))
 
 
 def cases_for(implementation: Implementation, device: str, seed: int = 0) -> tuple[Case, ...]:

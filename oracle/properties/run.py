@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterator, Sequence
 
 from ...optimized.implementation import Implementation
+from ..calling.globals import GlobalState
 from ..case import Case
 from ..errors import Unsupported
-from ..globals import GlobalState
 from .call import Call
 from .claim import Broken, DoesNotApply
 from .property import Outcome, Property, Status

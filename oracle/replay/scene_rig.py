@@ -14,6 +14,7 @@ from ...reference.routing import Deployment, LayerKind, Rules, TableRow, Thresho
 from ..faults import fault
 from ..faults.simulated import KERNELS
 from ..layer.bytes import IndexPageCache
+from ..layer.expected import UNIT, output_error
 from ..layer.faults import layer_fault
 from ..layer.rig import REFERENCE_OPERATORS, Rig, RigSizes
 from ..policies import load_rules
@@ -98,12 +99,9 @@ class SceneRig(Rig):
     def budget(self, step: StepBatch, place: int) -> float:
         """Most that an output element of a layer can be off, by its arithmetic: fp32 where a kernel is planted.
 
-        A score is a sum of products of sums: 2 c + p + r terms on the way, each adding a unit roundoff of the sum of
-        absolute products, which is bounded here over all pairs of tokens. P errs by twice that and by its n terms; the
-        output by P's error and by n + 2 c terms more, all relative to the largest value. Twice, for what is of second
-        order and for merges.
+        Scores and values are bounded over all pairs of tokens.
         """
-        dims, unit = self.deployment, 2.0**-24 if self.variant.operators else 2.0**-53
+        dims, unit = self.deployment, 2.0**-24 if self.variant.operators else UNIT
         up = super().parts(place, self.sizes.kinds[place], REFERENCE_OPERATORS)
         largest_score = largest_value = 0.0
         for number, request in zip(step.ids, step.batch.requests, strict=True):
@@ -115,8 +113,7 @@ class SceneRig(Rig):
             largest_score = max(largest_score, dims_scale(dims) * float((absorbed + rotated).max()))
             largest_value = max(largest_value, float(torch.einsum("hvc,tc->htv", up.w_uv.abs(), x["kv_c"]).max()))
         keys = max(request.seq_len for request in step.batch.requests)
-        of_score = (2 * dims.kv_lora_rank + dims.qk_head_dim) * largest_score
-        return 2 * unit * largest_value * (2 * of_score + 2 * (keys + dims.kv_lora_rank))
+        return output_error(dims, keys, largest_score, largest_value, unit)
 
     def _second_stage(self, place: int) -> bool:
         return bool(self.variant.stage) and place >= self.variant.stage

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
 
-from ..threads import limit_threads
+from ..fleet.threads import limit_threads
 from .incident import Incident, Variant
 from .operators import injected
 from .outcome import Seen

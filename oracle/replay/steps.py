@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from ...reference.routing import Deployment, decide_route
+from ..calling.memory import guarded_allocations
 from ..errors import BadInput
 from ..layer.rig import StepResult
-from ..memory import guarded_allocations
 from .expected import Outcome
 from .outcome import classification, executed, skipped
 from .scene_rig import DEPLOYMENT, SceneRig

@@ -12,7 +12,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from ..campaign.classes import GROUPS
+from ..campaign.groups import GROUPS
 from ..campaign.night import Budget, Night
 from .plain import duration, line, plural
 

@@ -17,7 +17,7 @@ from ..engines.source import Engine
 from .plain import duration, line, plural
 
 #: Comparisons of a whole run.
-COMPARISONS = 20
+COMPARISONS = 21
 _WIDTH = 78
 _LONGEST = 300
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from ..history import MOVED, Cell, Point
+from ..records.history import MOVED, Cell, Point
 from .json_report import document as wrapped
 from .plain import duration, line, plural
 from .table import STYLES

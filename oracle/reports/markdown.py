@@ -9,7 +9,7 @@ from typing import Any
 
 from ..verdict import Verdict
 from .plain import duration, line, plural, printable
-from .summary import Summary, worst_ratio
+from .summary import Summary
 from .table import _COLUMNS as COLUMNS
 
 #: Failures shown; GitHub cuts a summary off at 1 MiB.
@@ -49,7 +49,7 @@ def _matrix(verdicts: Sequence[Verdict]) -> str:
     lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
     for name in sorted(rows):
         counts = Counter(verdict.status for verdict in rows[name])
-        ratio = max((r for v in rows[name] if (r := worst_ratio(v)) is not None), default=None)
+        ratio = max((r for v in rows[name] if (r := v.worst_ratio) is not None), default=None)
         cells = [str(counts[status] or "") for status, _ in seen]
         cells += ["" if ratio is None else f"{ratio:.3g}", duration(sum(v.seconds for v in rows[name]))]
         lines.append(f"| {_code(name)} | " + " | ".join(cells) + " |")

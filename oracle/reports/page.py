@@ -15,7 +15,7 @@ from ..verdict import Status, Verdict
 from . import strips
 from .plain import duration, line, number, plural, printable, share
 from .png import data_uri, ramp
-from .summary import Summary, worst_ratio
+from .summary import Summary
 from .table import _COLUMNS as COLUMNS
 
 #: Failures of one implementation that are shown with map and worst elements; the others have one line.
@@ -101,7 +101,7 @@ def _matrix(verdicts: Sequence[Verdict]) -> list[dict[str, Any]]:
     found = []
     for name in sorted(rows):
         counts = Counter(verdict.status for verdict in rows[name])
-        ratios = [ratio for verdict in rows[name] if (ratio := worst_ratio(verdict)) is not None]
+        ratios = [ratio for verdict in rows[name] if (ratio := verdict.worst_ratio) is not None]
         found.append(
             {
                 "name": line(name),
@@ -120,7 +120,7 @@ def _row(place: int, verdict: Verdict) -> dict[str, Any]:
         "status": verdict.status,
         "implementation": line(verdict.implementation),
         "case": verdict.case.id,
-        "ratio": _ratio(worst_ratio(verdict)),
+        "ratio": _ratio(verdict.worst_ratio),
         "reason": reason if len(reason) <= 160 else f"{reason[:159]}…",
     }
 

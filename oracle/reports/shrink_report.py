@@ -11,9 +11,10 @@ from rich.text import Text
 from ..case import Case
 from ..cause.signature import signature
 from ..environment import environment
+from ..records.verdict_json import case_record, verdict_record
 from ..shrink import Shrunk
-from .json_report import case_record, dumps, verdict_record
 from .json_report import document as envelope
+from .json_report import dumps
 from .plain import duration, line, plural
 
 

@@ -9,7 +9,6 @@ from typing import Any
 
 from ..verdict import Verdict
 from .plain import line, plural
-from .summary import worst_ratio
 
 #: Powers of ten that the scale spans; what lies beyond, infinite or NaN is drawn at its ends.
 _LOW, _HIGH = -4, 6
@@ -22,7 +21,7 @@ def plot(verdicts: Sequence[Verdict]) -> dict[str, Any] | None:
     """Rows of SVG paths, the line of the budget, and the labels of the scale; None where nothing was compared."""
     ratios: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for verdict in verdicts:
-        ratio = worst_ratio(verdict)
+        ratio = verdict.worst_ratio
         if ratio is not None:
             ratios[verdict.implementation][verdict.status].append(ratio)
     if not ratios:

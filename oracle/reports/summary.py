@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..ledger import Outcome
+from ..records.ledger import Outcome
 from ..verdict import STATUSES, Status, Verdict
 
 #: Exit codes of every command.
@@ -66,11 +65,3 @@ class Summary:
             "seconds": round(self.seconds, 3),
             "exit_code": self.exit_code,
         }
-
-
-def worst_ratio(verdict: Verdict) -> float | None:
-    """Largest error over budget of one verdict; infinite for a NaN; None where no element was compared."""
-    ratios = [worst.ratio for worst in verdict.worst] or [
-        verdict.measures[name] for name in ("element", "lse") if name in verdict.measures
-    ]
-    return max((math.inf if math.isnan(ratio) else ratio for ratio in ratios), default=None)

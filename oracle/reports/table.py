@@ -12,7 +12,7 @@ from rich.text import Text
 
 from ..verdict import Status, Verdict
 from .plain import duration, line, number, plural, printable
-from .summary import Summary, worst_ratio
+from .summary import Summary
 
 STYLES: dict[Status, str] = {
     "PASS": "green",
@@ -83,7 +83,7 @@ def _cells(verdicts: Sequence[Verdict], columns: Sequence[tuple[Status, str]]) -
     counts = Counter(verdict.status for verdict in verdicts)
     none = Text("-", "dim")
     cells = [Text(str(counts[status]), STYLES[status]) if counts[status] else none for status, _ in columns]
-    ratios = [ratio for verdict in verdicts if (ratio := worst_ratio(verdict)) is not None]
+    ratios = [ratio for verdict in verdicts if (ratio := verdict.worst_ratio) is not None]
     worst = max(ratios, default=None)
     cells.append(none if worst is None else Text(f"{worst:.3g}", "bold red" if worst > 1 else ""))
     cells.append(Text(duration(sum(verdict.seconds for verdict in verdicts))))

@@ -24,11 +24,11 @@ from torch import Tensor
 from ...reference.layer import build_mask
 from ...reference.mla import up_project
 from ...reference.topk_select import topk_select
-from ..arena import Arena
 from ..case import Case
 from ..config import load
 from ..geometry import Geometry
 from ..inputs import Inputs
+from ..inputs.arena import Arena
 from ..inputs.tensors import DTYPES
 
 #: Bits of a position's number, by which the indexer tells keys apart; and the width of its keys.

@@ -74,6 +74,8 @@ def selection_space(rules: OneShotRules, step: OneShotStep) -> Decision[str]:
 
 def skips_scores(rules: OneShotRules, step: OneShotStep) -> Decision[bool]:
     """Whether the indexer selects every key unseen: by the model's top-k, whatever dense MHA is limited to."""
+    if step.captured == "dense":
+        return Decision(True, ("the graph is for sequences of at most top-k keys",))
     longest = max(step.seq_lens)
     return first_failure(
         (

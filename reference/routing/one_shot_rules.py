@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +47,5 @@ class OneShotStep:
     hisparse: bool = False
     dcp: int = 1
     sharded_pool: bool = False
+    captured: Literal["", "whole", "dense"] = ""
+    """Whether a graph of decodes is captured, with the whole indexer or for sequences of at most top-k keys."""

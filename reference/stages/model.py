@@ -92,16 +92,16 @@ def shapes(m: Model) -> dict[str, tuple[int, ...]]:
     }
 
 
-def random_weights(m: Model, seed: int, dtype: torch.dtype = torch.float64) -> Weights:
-    """Weights of variance 1/in; norms around 1 with distinct columns, and a bias that is not zero.
+def random_weights(m: Model, seed: int) -> Weights:
+    """Float64 weights of variance 1/in; norms around 1 with distinct columns, and a bias that is not zero.
 
-    Drawn in float32, so that every wider dtype holds the same numbers.
+    Drawn in float32, so that a float32 model holds the same numbers.
     """
     generator = torch.Generator().manual_seed(seed)
     drawn = {}
     for name, shape in shapes(m).items():
         value = torch.randn(shape, generator=generator, dtype=torch.float32)
         around = 0.0 if name.endswith("bias") else 1.0
-        drawn[name] = (0.3 * value + around if "norm" in name else value / shape[-1] ** 0.5).to(dtype)
+        drawn[name] = (0.3 * value + around if "norm" in name else value / shape[-1] ** 0.5).double()
     absent = (*(() if m.index_heads else ("index",)), *(() if m.draft else ("draft",)))
     return Weights(**{name: value for name, value in drawn.items() if not name.startswith(absent)})

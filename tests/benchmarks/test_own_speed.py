@@ -10,6 +10,7 @@ import torch
 
 from attnoracle.benchmarks import own_speed
 from attnoracle.benchmarks.peak import peak_of
+from attnoracle.optimized import triton_runtime
 from attnoracle.oracle.errors import BadInput
 
 ONE = {"topk_select by keys": (("h1:q4:k64:top16", "h1:q4:k128:top16"), "sort")}
@@ -25,6 +26,13 @@ def test_peak_counts_what_lives_at_once():
 
     _, peak = peak_of(run, "cpu")
     assert peak == 2 * 4000
+
+
+def test_watching_memory_does_not_bring_triton_uninterpreted(monkeypatch):
+    """torch's dispatch modes import Triton, which would be compiled for good."""
+    prepared = []
+    monkeypatch.setattr(triton_runtime, "prepare_if_available", lambda: prepared.append("Triton"))
+    assert peak_of(lambda: list(prepared), "cpu")[0] == ["Triton"]
 
 
 def test_a_slower_and_hungrier_oracle_is_a_regression(monkeypatch):

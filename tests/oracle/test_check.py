@@ -16,6 +16,7 @@ import torch
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle import check as module
+from attnoracle.oracle.calling.globals import GlobalState
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import AGAIN, FRESH_SEEDS, SEED_STRIDE, check
 from attnoracle.oracle.errors import BadInput
@@ -217,7 +218,7 @@ def test_of_two_runs_that_may_differ_both_are_judged():
     ids=["default-dtype", "seeded", "drawn", "matmul-precision", "cudnn-tf32", "grad-mode"],
 )
 def test_changed_global_state_is_named_and_put_back(change, message):
-    before = module.GlobalState.take()
+    before = GlobalState.take()
 
     def body(out, lse, inputs):
         change()
@@ -228,7 +229,7 @@ def test_changed_global_state_is_named_and_put_back(change, message):
 
 
 def test_global_state_is_put_back_after_an_exception():
-    before = module.GlobalState.take()
+    before = GlobalState.take()
 
     def body(out, lse, inputs):
         torch.set_default_dtype(torch.float64)
@@ -346,7 +347,7 @@ def test_an_exception_on_a_fresh_seed_is_an_error(marginal):
 def test_the_first_import_of_torchs_compiler_is_no_change_of_global_state():
     """It wraps torch.manual_seed; a kernel whose first run compiles would be blamed for it. In a fresh process."""
     code = (
-        "from attnoracle.oracle.globals import GlobalState\n"
+        "from attnoracle.oracle.calling.globals import GlobalState\n"
         "import torch\n"
         "state = GlobalState.take()\n"
         "import torch._dynamo\n"

@@ -11,7 +11,7 @@ from rich.console import Console
 from attnoracle.oracle.reports import json_report, plain
 from attnoracle.oracle.reports.junit import junit
 from attnoracle.oracle.reports.progress import progress
-from attnoracle.oracle.reports.summary import Summary, worst_ratio
+from attnoracle.oracle.reports.summary import Summary
 from attnoracle.oracle.reports.table import print_block, report
 from attnoracle.oracle.verdict import STATUSES, Finding, Worst
 
@@ -158,9 +158,9 @@ def test_exit_codes(make_verdict, statuses, code):
 
 
 def test_worst_ratio_takes_nan_for_infinite(make_verdict):
-    assert worst_ratio(make_verdict()) is None
-    assert worst_ratio(make_verdict(measures={"element": 0.5, "row": 9.0})) == 0.5
-    assert worst_ratio(make_verdict(worst=(Worst("out", (0,), math.nan, 0.0, 1.0),))) == math.inf
+    assert make_verdict().worst_ratio is None
+    assert make_verdict(measures={"element": 0.5, "row": 9.0}).worst_ratio == 0.5
+    assert make_verdict(worst=(Worst("out", (0,), math.nan, 0.0, 1.0),)).worst_ratio == math.inf
 
 
 @pytest.mark.parametrize(

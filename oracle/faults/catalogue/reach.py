@@ -1,7 +1,7 @@
 """Faults that act past some size, on the rim of a cache, or on values that small random batches do not hold.
 
 A kernel is right for as many requests, rows, heads, keys or slots as its author had in mind. Each fault names the row
-of ``suite_reach`` on which it acts; few of them act in the quick suite.
+of ``suites/reach`` on which it acts; few of them act in the quick suite.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Faults at exactly a size that engines use, and on values far from 1: they act on rows of ``suite_sizes`` alone.
+"""Faults at exactly a size that engines use, and on values far from 1: they act on rows of ``suites/sizes`` alone.
 
 A kernel has a path of its own for what is common, and a path for the rest that small batches take.
 """

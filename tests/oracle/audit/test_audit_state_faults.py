@@ -5,7 +5,8 @@ from attnoracle.oracle.audit.readme import block
 from attnoracle.oracle.audit.result import Audit
 from attnoracle.oracle.audit.state_faults import Played, counted, played
 from attnoracle.oracle.graphs.faults import GRAPH_FAULTS
-from attnoracle.oracle.layer.faults import LAYER_FAULTS, LayerFault
+from attnoracle.oracle.layer.fault import LayerFault
+from attnoracle.oracle.layer.faults import LAYER_FAULTS
 from attnoracle.oracle.reports.audit_report import document
 from attnoracle.reference.layer import SparseMLALayer
 

@@ -5,13 +5,13 @@ import json
 import pytest
 
 from attnoracle.fixtures import PATH
-from attnoracle.oracle import config
 from attnoracle.oracle.bringup.choices import choices
 from attnoracle.oracle.bringup.routes import routes
 from attnoracle.oracle.bringup.sizes import cache_sizes
 from attnoracle.oracle.bringup.subject import open_subject, values
 from attnoracle.oracle.bringup.support import siblings
 from attnoracle.oracle.cli.app import main
+from attnoracle.oracle.config import fields, named
 from attnoracle.oracle.policies import load_rules
 
 MODELS = tuple(sorted(path.stem for path in (PATH / "models").glob("*.json")))
@@ -74,12 +74,12 @@ def test_bytes_of_a_token():
 
 def test_a_rule_for_one_more_model_changes_no_value_of_another(made_up, monkeypatch):
     before = {name: values(open_subject(name)) for name in MODELS}
-    monkeypatch.setitem(config._INDEX_ROPE, "made_up", True)
-    config._shipped.cache_clear()
+    monkeypatch.setitem(fields._INDEX_ROPE, "made_up", True)
+    named._shipped.cache_clear()
     path = made_up(without=["indexer_rope_interleave"])
     assert _values(str(path))["index_rope_interleaved"] is True
     assert {name: values(open_subject(name)) for name in MODELS} == before
-    config._shipped.cache_clear()
+    named._shipped.cache_clear()
 
 
 def test_models_that_share_a_class_are_named():

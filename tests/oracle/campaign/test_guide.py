@@ -4,7 +4,8 @@ from random import Random
 
 import pytest
 
-from attnoracle.oracle.campaign.classes import GROUPS, classes, residue, several
+from attnoracle.oracle.campaign.classes import classes, residue
+from attnoracle.oracle.campaign.groups import GROUPS, several
 from attnoracle.oracle.campaign.guide import ROUND, Guide, Mode
 from attnoracle.oracle.campaign.mutate import mutated
 from attnoracle.oracle.campaign.result import Result

@@ -58,6 +58,8 @@ def sglang() -> SglangRules:
         pytest.param({"seq_lens": (2049,), "capability": 90}, False, "flashmla_kv", "PAGED", False, id="hopper"),
         pytest.param({"seq_lens": (2049,), "cache": "model"}, False, "flashmla_sparse", "PAGED", False, id="bf16"),
         pytest.param({"mode": "DECODE"}, False, "flashmla_kv", "PAGED", False, id="decode"),
+        pytest.param({"mode": "DECODE", "captured": "dense"}, False, "flashmla_kv", "PAGED", True, id="short-graph"),
+        pytest.param({"mode": "DECODE", "captured": "whole"}, False, "flashmla_kv", "PAGED", False, id="whole-graph"),
         pytest.param({"mode": "TARGET_VERIFY"}, False, "flashmla_kv", "PAGED", False, id="verify"),
         pytest.param({"in_graph": True}, False, "flashmla_sparse", "RAGGED", True, id="graph-in-pieces"),
         pytest.param({"seq_lens": (2048,) * 65, "queries": 9}, False, "flashmla_kv", "PAGED", True, id="many-short"),

@@ -113,6 +113,30 @@ def test_the_committed_run() -> None:
             {"split"},
             id="split",
         ),
+        pytest.param(
+            FILES["split"],
+            "is_prefill = query_lens > decode_threshold",
+            "is_prefill = (query_lens > decode_threshold) | (query_lens == 0)",
+            {"split"},
+            id="padding",
+        ),
+        pytest.param(
+            FILES["split"],
+            "is_prefill |= common_attn_metadata.is_prefilling",
+            "is_prefill |= query_lens > 1",
+            {"split"},
+            id="drafts-as-prompts",
+        ),
+        pytest.param(
+            FILES["mla"], "is_continuation=starts[0] > 0", "is_continuation=False", {"chunks"}, id="continuation"
+        ),
+        pytest.param(
+            FILES["sparse"],
+            "    max_key_len = max(max_query_len, max_context_chunk_seq_len)",
+            "    max_key_len = {}[max_query_len]",
+            {"answers"},
+            id="raises",
+        ),
     ],
 )
 def test_an_engine_that_was_changed_is_seen(

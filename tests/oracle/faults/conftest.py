@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from attnoracle.oracle.audit.trial import candidates_first
-from attnoracle.oracle.check import answer_of
+from attnoracle.oracle.calling.memory import guarded_allocations
+from attnoracle.oracle.calling.once import answer_of
 from attnoracle.oracle.config import load
 from attnoracle.oracle.faults.escapes import cases_for
 from attnoracle.oracle.faults.simulated import LAYOUTS
 from attnoracle.oracle.inputs import make
-from attnoracle.oracle.memory import guarded_allocations
 from attnoracle.oracle.operators import operator
 from attnoracle.oracle.suites import suite
 

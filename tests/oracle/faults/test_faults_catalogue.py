@@ -12,7 +12,7 @@ from attnoracle.oracle.faults.fault import sited
 from attnoracle.oracle.faults.simulated import KERNELS
 from attnoracle.oracle.inputs.kinds import KINDS
 from attnoracle.oracle.inputs.options import OPTIONS
-from attnoracle.oracle.suite_reach import REACH
+from attnoracle.oracle.suites.reach import REACH
 
 #: Themes of public bug reports about sparse-MLA attention, and reports whose fault must be in the catalogue.
 REPORTED = {

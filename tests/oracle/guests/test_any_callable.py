@@ -9,9 +9,9 @@ import torch
 
 from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
-from attnoracle.oracle import config
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import check as judge
+from attnoracle.oracle.config import named
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.guests import contract_file, known
 from attnoracle.oracle.guests.external import external, refused_by
@@ -115,10 +115,21 @@ def test_a_contract_that_is_none(check, home, text, words):
     assert code == 2 and words in err
 
 
+@pytest.mark.parametrize(
+    ("text", "words"), [("[]", "an object of fields, got list"), ("{", "the contract.json of a bundle")]
+)
+def test_a_contract_of_a_bundle_that_is_none(home, text, words):
+    (home / "contract.json").write_text(text)
+    with pytest.raises(BadInput, match=words):
+        contract_file.read("contract.json")
+
+
 def test_a_contract_survives_its_file(home):
     contract = Contract(probabilities=None, lse_base="2", empty_out="nan", exp_error=2.0**-13, batch_invariant=True)
     (home / "c.toml").write_text(contract_file.spelled(contract, notes={"lse_base": "measured"}))
     assert contract_file.read("c.toml").contract == contract
+    (home / "contract.json").write_text(json.dumps(contract.as_dict()))
+    assert contract_file.read("contract.json").contract == contract
 
 
 def test_limits_of_a_contract_make_cases_unsupported(check, home):
@@ -234,7 +245,7 @@ def test_an_adapter_of_ones_own(check, home):
 def test_workers_know_the_guests_too(attnoracle, home):
     (home / "contract.toml").write_text(DECLARED)
     (home / "made-up.json").write_text(
-        (config._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
+        (named._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
     )
     case = CASE.replace(":tiny:", ":made-up:")
     code, _, err = attnoracle(
@@ -250,7 +261,7 @@ def test_workers_know_the_guests_too(attnoracle, home):
 
 def test_a_geometry_from_a_file_gets_the_batches_of_the_suite(attnoracle, home):
     (home / "made-up.json").write_text(
-        (config._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
+        (named._MODELS / "tiny.json").read_text().replace('"kv_lora_rank": 64', '"kv_lora_rank": 48')
     )
     code, out, _ = attnoracle("check", "--geometry", "made-up.json", "--operator", "sparse_mqa", "--list")
     assert code == 0 and len(out.splitlines()) > 15 and all(":made-up:" in line for line in out.splitlines())

@@ -8,12 +8,12 @@ import sys
 import pytest
 
 from attnoracle.oracle.bundle import write
+from attnoracle.oracle.calling.place import place, without
 from attnoracle.oracle.case import Case
 from attnoracle.oracle.cause.signature import signature
 from attnoracle.oracle.check import check
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.guests.external import external
-from attnoracle.oracle.place import place, without
 
 CASE = "sparse_mqa:tiny:h4:q3,1:k20,9:top8:bf16:randn:contiguous:-:s0"
 SMALL = "sparse_mqa:tiny:h2:q1:k6:top4:bf16:randn:contiguous:-:s0"
@@ -125,6 +125,10 @@ def test_that_command_takes_operator_and_contract_from_the_bundle(bundle, attnor
     words = ["repro", "b1", "--impl", "users_kernels:scaled", "--device", "cpu"]
     code, out, err = attnoracle(*words)
     assert code == 1 and "the same failure" in out and "[contract]" not in err
+    again = _typed(next(line for line in out.splitlines() if line.strip().startswith("repro ")))
+    assert again[again.index("--contract") + 1] == str(bundle / "contract.json")
+    code, out, err = attnoracle(*again)
+    assert code == 1 and "1 fail" in out and "[contract]" not in err, "the same contract, without probing"
     assert "--operator dense_mha: the case is one of sparse_mqa" in attnoracle(*words, "--operator", "dense_mha")[2]
 
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from attnoracle.optimized.contract import Contract
-from attnoracle.oracle.confinement import Confinement
+from attnoracle.oracle.fleet.confinement import Confinement
 from attnoracle.oracle.guests import known, probed, probing
 from attnoracle.oracle.guests.contract_file import read
 from attnoracle.oracle.guests.external import external

@@ -5,10 +5,10 @@ import time
 import pytest
 import torch
 
+from attnoracle.oracle.calling.globals import GlobalState
 from attnoracle.oracle.case import Case
-from attnoracle.oracle.confinement import Confinement
+from attnoracle.oracle.fleet.confinement import Confinement
 from attnoracle.oracle.fleet.pool import run
-from attnoracle.oracle.globals import GlobalState
 
 CASE = Case.parse("merge_lse:tiny:h2:q5:k5:bf16:wide:contiguous:-:s0")
 OTHER = CASE.with_seed(1)

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
 from attnoracle.oracle.layer.evidence import Violation
-from attnoracle.oracle.layer.faults import LAYER_FAULTS, LayerFault
+from attnoracle.oracle.layer.expected import wrong_numbers
+from attnoracle.oracle.layer.fault import LayerFault
+from attnoracle.oracle.layer.faults import LAYER_FAULTS
 from attnoracle.oracle.layer.rig import Rig, RigSizes
 from attnoracle.reference.layer import MissingMetadata
 from attnoracle.reference.routing import Deployment, Rules
@@ -49,8 +51,11 @@ def machine(rules: Rules, deployment: Deployment, fault: LayerFault) -> Callable
                 result = self.rig.step(queries, mode=mode, decoding=decoding, alter=self.alter)
             except MissingMetadata:
                 raise Broken(self.rig.monitor.end()) from None
-            if result.violations:
-                raise Broken(result.violations)
+            violations = result.violations
+            if fault is RIGHT or "differential" in fault.rules:
+                violations = (*violations, *wrong_numbers(self.rig, result))
+            if violations:
+                raise Broken(violations)
 
         @rule(lengths=st.lists(st.integers(1, 20), min_size=1, max_size=3), mode=st.sampled_from(["NONE", "PIECEWISE"]))
         def prefill(self, lengths: list[int], mode: str) -> None:
@@ -83,9 +88,11 @@ def machine(rules: Rules, deployment: Deployment, fault: LayerFault) -> Callable
                 self.fresh += 1
 
         @precondition(lambda self: len(self.rig.lengths) > 1)
-        @rule()
-        def preempt(self) -> None:
-            self.rig.preempt(next(iter(self.rig.lengths)))
+        @rule(length=st.integers(1, 20))
+        def start_over(self, length: int) -> None:
+            number = next(iter(self.rig.lengths))
+            self.rig.preempt(number)
+            self.run([(number, length)])
 
     return Sequences
 

@@ -85,6 +85,7 @@ class Case:
 
     @property
     def id(self) -> str:
+        """Every field in one readable line, like ``dense_mha:glm-5:h2:q37,1:k37,130:bf16:…:s0``; ``parse`` reads it."""
         parts = [self.operator, self.geometry, f"h{self.heads}", f"q{_spell(self.q_lens)}", f"k{_spell(self.k_lens)}"]
         if self.topk:
             parts.append(f"top{self.topk}")
@@ -102,6 +103,7 @@ class Case:
         return sum(self.k_lens)
 
     def with_seed(self, seed: int) -> Case:
+        """The same sizes with other values."""
         return replace(self, seed=seed)
 
     @classmethod

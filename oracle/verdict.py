@@ -82,6 +82,7 @@ class Verdict:
 
     @property
     def proved(self) -> bool:
+        """Whether the declared contract is violated for certain, not only by the statistics."""
         return any(finding.proved for finding in self.findings)
 
     @property

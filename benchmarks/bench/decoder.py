@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...oracle.graphs.backend import maker
+from ...oracle.graphs.makers import maker
 from ...oracle.layer.rig import Rig, RigSizes
 from ...reference.layer import (
     LayerInputs,

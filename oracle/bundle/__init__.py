@@ -5,6 +5,7 @@
     bundle.json           schema, case, implementation, signature, options of the call, sha256 of every other file
     verdict.json          contract.json          environment.json
     inputs.safetensors    outputs.safetensors    what the kernel was given and what it returned
+    steps.json            of a sequence of batches, in place of contract and tensors: what each step did and broke
     repro.py              runs it against the installed package
 """
 

@@ -19,6 +19,7 @@ from safetensors.torch import load as load_tensors
 from torch import Tensor
 
 from ...optimized.contract import Contract
+from ..campaign.scenes import KINDS
 from ..case import Case
 from ..cause.signature import Signature, from_list
 from ..check import drawn
@@ -28,7 +29,15 @@ from ..inputs import Inputs
 from ..inputs.arena import Arena
 
 MANIFEST = "bundle.json"
-FILES = ("verdict.json", "contract.json", "environment.json", "inputs.safetensors", "outputs.safetensors", "repro.py")
+FILES = (
+    "verdict.json",
+    "contract.json",
+    "environment.json",
+    "steps.json",
+    "inputs.safetensors",
+    "outputs.safetensors",
+    "repro.py",
+)
 #: Keys of the manifest and their types.
 _FIELDS: dict[str, type | tuple[type, ...]] = {
     "schema": dict,
@@ -119,13 +128,14 @@ def read(folder: Path) -> Bundle:
         if not isinstance(record.get(field), kind):
             raise _refused(folder, f"{MANIFEST} field {field!r} is missing or of another type")
     content = {name: _checked(folder, name, digest) for name, digest in record["files"].items()}
-    missing = {"verdict.json", "contract.json", "environment.json"} - set(content)
+    case = _case(folder, record["case"])
+    # A sequence of batches promises what its contract says, which is not data.
+    own = "steps.json" if case.operator in KINDS else "contract.json"
+    needed = ("verdict.json", own, "environment.json")
+    missing = set(needed) - set(content)
     if missing:
         raise _refused(folder, f"it lacks {', '.join(sorted(missing))}")
-    case = _case(folder, record["case"])
-    texts = {
-        name: _json(folder / name, content[name]) for name in ("verdict.json", "contract.json", "environment.json")
-    }
+    texts = {name: _json(folder / name, content[name]) for name in needed}
     return Bundle(
         folder=folder,
         case=case,
@@ -138,7 +148,7 @@ def read(folder: Path) -> Bundle:
         tensors=_tensors(folder, content.get("inputs.safetensors")),
         outputs=_tensors(folder, content.get("outputs.safetensors")),
         verdict=texts["verdict.json"],
-        contract=texts["contract.json"],
+        contract=texts.get("contract.json", {}),
         environment=texts["environment.json"],
         **{field: _name(folder, field, record.get(field, "")) for field in _NAMES},
     )

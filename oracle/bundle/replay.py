@@ -58,10 +58,11 @@ def replay(bundle: Bundle, make: Make, device: str) -> Replay:
         return bundle.inputs(where)
 
     verdict = check(bundle.case, make(), device=device, sequence=bundle.sequence, draw=draw)
-    return Replay(bundle, verdict, _outcome(bundle, verdict), stored)
+    return Replay(bundle, verdict, outcome(bundle, verdict), stored)
 
 
-def _outcome(bundle: Bundle, verdict: Verdict) -> Outcome:
+def outcome(bundle: Bundle, verdict: Verdict) -> Outcome:
+    """How a verdict of now compares to the one that was bundled."""
     if verdict.status == "UNSUPPORTED":
         return "cannot"
     if not verdict.bad:

@@ -19,7 +19,8 @@ from ..environment import environment
 from ..errors import BadInput
 from ..inputs import Inputs
 from ..operators import operator
-from ..reports.json_report import case_record, dumps, verdict_record
+from ..records.verdict_json import case_record, verdict_record
+from ..reports.json_report import dumps
 from ..verdict import Verdict
 from .script import script
 

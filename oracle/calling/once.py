@@ -27,6 +27,7 @@ class Run:
 
 
 def run_once(implementation: Implementation, device: torch.device, fill: Fill, arguments: Mapping[str, Any]) -> Run:
+    """Call it once, with ``fill`` in whatever it allocates. Raises ``Raised`` for whatever it raises."""
     state = GlobalState.take()
     try:
         with guarded_allocations(fill) as memory:

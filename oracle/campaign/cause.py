@@ -8,7 +8,7 @@ from typing import Any
 
 from ..case import Case
 from ..errors import OracleError
-from ..reports.json_report import finite, verdict_record
+from ..records.verdict_json import finite, verdict_record
 from ..verdict import Verdict
 from .scenes import KINDS
 
@@ -63,7 +63,7 @@ def look_into(case_id: str, name: str, device: str, apart: bool, seconds: float 
 
 
 def _of_scene(case: Case, name: str, device: str, seconds: float) -> dict[str, Any]:
-    """The same of a sequence of batches: what broke is its conclusion, and its case all that a bundle could hold."""
+    """The same of a sequence of batches: what broke is its conclusion."""
     from ..cause.signature import signature
     from .scene_play import play, shrunk
 
@@ -77,8 +77,16 @@ def _of_scene(case: Case, name: str, device: str, seconds: float) -> dict[str, A
         "runs": runs,
         "conclusion": verdict.reason,
         "note": "",
-        "files": {},
+        "files": _scene_bundle(verdict, case.id),
     }
+
+
+def _scene_bundle(verdict: Verdict, original: str) -> dict[str, bytes]:
+    from ..bundle.scene import write_scene
+
+    with tempfile.TemporaryDirectory() as folder:
+        place = write_scene(Path(folder) / "bundle", verdict, original=original)
+        return {path.name: path.read_bytes() for path in sorted(place.iterdir())}
 
 
 def _bundle(verdict: Verdict, implementation: Any, original: str) -> dict[str, bytes]:

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..reports.json_reading import parse_verdict
-from ..reports.json_report import finite, verdict_record
+from ..records.verdict_json import finite, parse_verdict, verdict_record
 from ..verdict import STATUSES, Status, Verdict
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..case import Case
@@ -16,14 +16,20 @@ from .scenes import Scene, Turn, legal, planted_in
 Broken = tuple[str, str]
 
 
+@dataclass(frozen=True, slots=True)
+class Told:
+    """One step: what its prefills ran as by the rules (of graphs the capture has none), and what it broke."""
+
+    route: str
+    broken: list[Broken]
+
+
 def play(case: Case, name: str, device: str = "cpu") -> Verdict:
     """The verdict on a sequence: FAIL with what the first broken step broke. ERROR where a layer raised."""
     started = time.monotonic()
-    scene, fault = Scene.of(case), planted_in(name)
-    run = _layer if scene.kind == "layer" else _graphs
     verdict = Verdict(case=case, implementation=name, status="PASS", device=device)
     try:
-        broken = next((found for found in run(scene, fault, device) if found), [])
+        broken = next((told.broken for told in steps(case, name, device) if told.broken), [])
     except Exception as error:
         reason = f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
         return replace(verdict, status="ERROR", reason=reason, seconds=time.monotonic() - started)
@@ -37,8 +43,15 @@ def play(case: Case, name: str, device: str = "cpu") -> Verdict:
     return replace(verdict, seconds=time.monotonic() - started)
 
 
-def _layer(scene: Scene, fault: Any, device: str) -> Iterator[list[Broken]]:
+def steps(case: Case, name: str, device: str = "cpu") -> Iterator[Told]:
+    """Every step in turn; of graphs the capture comes first."""
+    scene, fault = Scene.of(case), planted_in(name)
+    yield from (_layer if scene.kind == "layer" else _graphs)(scene, fault, device)
+
+
+def _layer(scene: Scene, fault: Any, device: str) -> Iterator[Told]:
     from ...reference.layer import MissingMetadata, SparseMLALayer
+    from ...reference.routing import decide_route
     from ..layer.expected import wrong_numbers
     from ..layer.rig import Rig
 
@@ -60,7 +73,8 @@ def _layer(scene: Scene, fault: Any, device: str) -> Iterator[list[Broken]]:
             violations = rig.monitor.end()
             if not violations:
                 raise
-        yield [(violation.rule, str(violation)) for violation in violations]
+        route = decide_route(rules, deployment, rig.scheduled.batch).route.value if rig.scheduled else ""
+        yield Told(route, [(violation.rule, str(violation)) for violation in violations])
 
 
 def _number(request: str) -> int:
@@ -87,9 +101,9 @@ def installed(scene: Scene, device: str) -> tuple[Any, Any, Any]:
     return given.rules, given.deployment, given.sizes
 
 
-def _graphs(scene: Scene, fault: Any, device: str) -> Iterator[list[Broken]]:
-    from ..graphs.backend import maker
+def _graphs(scene: Scene, fault: Any, device: str) -> Iterator[Told]:
     from ..graphs.engine import Engine
+    from ..graphs.makers import maker
     from ..graphs.run import run_sequence
     from ..graphs.sequences import parse
     from ..graphs.setup import setup
@@ -103,7 +117,7 @@ def _graphs(scene: Scene, fault: Any, device: str) -> Iterator[list[Broken]]:
         setup(scene.model, device, truth),
     )
     for step in seen:
-        yield [(violation.check, str(violation)) for violation in step.violations]
+        yield Told(" and ".join(step.routes), [(violation.check, str(violation)) for violation in step.violations])
 
 
 def shrunk(case: Case, run: Callable[[Case], Verdict], seconds: float) -> tuple[Verdict | None, int]:

@@ -249,8 +249,8 @@ def _search(
 ) -> None:
     from ..bisect.bisection import bisect
     from ..bisect.journal import Journal
+    from ..records.verdict_json import finite
     from ..reports.bisect_report import report
-    from ..reports.json_report import finite
     from ..reports.plain import plural
 
     settings, folder, json = search.settings, search.journal, search.json

@@ -106,7 +106,7 @@ def _releases(
 def _implementations(a: str, b: str, cases: Cases, device: str, jobs: int | None) -> list[Pair]:
     """Two implementations here."""
     from ..compare import paired
-    from ..reports.json_report import verdict_record
+    from ..records.verdict_json import verdict_record
 
     sides = [implementations([name]) for name in (a, b)]
     if any(len(side) != 1 for side in sides) or sides[0][0].operator != sides[1][0].operator or a == b:

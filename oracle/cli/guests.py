@@ -21,7 +21,9 @@ Impl = Annotated[
 ]
 Contract = Annotated[
     str | None,
-    typer.Option("--contract", metavar="FILE", help="What --impl promises (TOML). [default: found by probing]"),
+    typer.Option(
+        "--contract", metavar="FILE", help="What --impl promises: TOML, or a bundle's contract.json. [default: probed]"
+    ),
 ]
 Adapter = Annotated[
     str | None,

@@ -10,8 +10,7 @@ from ..environment import commit, version
 from ..errors import BadInput
 from ..fleet.worker import Pair
 from ..records.state_file import StateFile
-from ..reports.json_reading import parse_verdict
-from ..reports.json_report import finite, verdict_record
+from ..records.verdict_json import finite, parse_verdict, verdict_record
 from ..verdict import Verdict
 
 SCHEMA = "attnoracle.check-state/1"

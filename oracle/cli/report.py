@@ -37,7 +37,7 @@ def report(
     audit: Audit = None,
 ) -> None:
     """Make pages of runs: HTML, Markdown, JUnit; without any of them, the table."""
-    from ..reports.json_reading import parse_verdict
+    from ..records.verdict_json import parse_verdict
     from ..reports.summary import Summary
     from ..reports.table import report as table
 

@@ -104,13 +104,19 @@ def _bundle(bundle: Bundle, names: Sequence[str], device: str, documents: Docume
     """Runs a bundle again: 1 while the failure is there (the same or another), 0 once gone, 2 if it cannot run."""
     from ..bundle import kernel, replay
     from ..environment import environment
-    from ..reports.json_report import document, dumps, verdict_record
+    from ..records.verdict_json import verdict_record
+    from ..reports.json_report import document, dumps
 
     if len(names) > 1:
         raise BadInput(f"--implementation: expected one for a bundle, got {len(names)}")
-    make = kernel(bundle, names[0] if names else "")
-    with contextlib.redirect_stdout(sys.stderr):
-        result = replay(bundle, make, device)
+    if bundle.case.operator in KINDS:
+        from ..bundle.scene import replay_scene
+
+        result = replay_scene(bundle, names[0] if names else bundle.implementation, device)
+    else:
+        make = kernel(bundle, names[0] if names else "")
+        with contextlib.redirect_stdout(sys.stderr):
+            result = replay(bundle, make, device)
     verdict = result.verdict
     summary = {"outcome": result.outcome, "stored_tensors": result.stored, "bundled": bundle.signature.as_list()}
     write(

@@ -4,8 +4,8 @@
 
 * the **map** (``errormap``): errors by head, query, column, request and tile, with the rule that names exactly those
   places;
-* the **dictionary** (``dictionary``, ``families``): hypotheses about the fault, each computed on the same inputs and
-  ranked by how much of the deviation it explains within the budget; free parameters are solved for;
+* the **dictionary** (``dictionary``, the modules of families): hypotheses about the fault, each computed on the same
+  inputs and ranked by how much of the deviation it explains within the budget; free parameters are solved for;
 * the **stage** (``probes``, ``layer_stages``): inputs on which one stage has a known answer, and one stage of a layer
   exchanged for the reference at a time, both ways.
 """

@@ -14,7 +14,7 @@ from typing import Any
 from ..faults import FAULTS, Fault
 from ..faults.simulated import LAYOUTS, simulated
 from ..faults.simulated.indexer import INDEXER_SITES
-from ..operators import compacted
+from ..judge.attention_call import compacted
 from .expectation import ATTENTION
 from .hypothesis import Hypothesis
 from .stages import sites_of, stage_of

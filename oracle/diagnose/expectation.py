@@ -16,12 +16,12 @@ from torch import Tensor
 from ...optimized.contract import UNIT_ROUNDOFF, Contract
 from ...reference.layouts import decode_rows
 from ..judge import indexer, merge
+from ..judge.attention_call import as_read, attention_chunks
+from ..judge.attention_call import declared as spelled_out
 from ..judge.bounds import FALSE_ALARM, SHARES, deviations
 from ..judge.budget import budget
 from ..judge.formats import SMALLEST_SUBNORMAL, format_of
 from ..judge.moments import moments
-from ..operators import as_read, attention_chunks
-from ..operators import declared as spelled_out
 from ..operators import operator as by_name
 
 Arguments = Mapping[str, Any]

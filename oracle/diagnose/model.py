@@ -43,7 +43,7 @@ class Piece:
 
 def pieces(seen: Observation) -> list[Piece]:
     """The call in pieces; empty where it is too large or its answer has another shape."""
-    from ..operators import attention_chunks
+    from ..judge.attention_call import attention_chunks
 
     exact = seen.expected.exact
     if seen.answer.get("out") is None or seen.answer["out"].shape != exact["out"].shape:

@@ -105,7 +105,7 @@ def _tame(rows: Tensor) -> Tensor:
 
 def _due(seen: Observation) -> Tensor:
     """Keys that each query of a packed batch may see, [s,t]."""
-    from ..operators import attention_chunks
+    from ..judge.attention_call import attention_chunks
 
     a = seen.arguments
     cu_q, cu_k = a["cu_q"].cpu().long(), a["cu_k"].cpu().long()

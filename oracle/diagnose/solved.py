@@ -120,7 +120,7 @@ def _largest(seen: Observation) -> Tensor | None:
     parts = pieces(seen)
     if not parts:
         return None
-    from ..operators import attention_chunks
+    from ..judge.attention_call import attention_chunks
 
     top = torch.zeros_like(seen.expected.exact["lse"])
     for part, chunk in zip(parts, attention_chunks(seen.operator, seen.arguments), strict=True):

@@ -7,7 +7,8 @@ batches. Graphs are real (``torch.cuda.CUDAGraph``) or emulated on the CPU.
 from __future__ import annotations
 
 from .api import StepReport, check_step
-from .backend import Capturing, Graph, Maker, maker
+from .backend import Capturing, Graph, Maker
+from .makers import maker
 from .violation import CHECKS, CaptureFailed, IllegalCall, Violation
 
 __all__ = (

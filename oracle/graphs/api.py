@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from ..errors import BadInput
-from .backend import EagerMaker, maker
 from .checks import difference
+from .makers import EagerMaker, maker
 from .recording import FOREIGN, Place
 from .violation import CaptureFailed, Violation
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..fleet.threads import limit_threads
-from .backend import maker
 from .faults import GraphFault, graph_fault
+from .makers import maker
 from .run import StepSeen, run_sequence
 from .sequences import Theme, parse
 from .setup import setup

@@ -2,7 +2,7 @@
 
 Tensor arguments are noted by where they lie: in a named buffer, in a value that the recording made, or elsewhere. Two
 recordings of one function can therefore be compared although they lie in different memory, and the first difference
-says what the host would do otherwise now. With a pool the recording can be replayed, see ``emulator.py``.
+says what the host would do otherwise now. With a pool the recording can be replayed, see ``makers.py``.
 
 Host reads are trapped by name, because ``tolist`` and ``cpu`` leave no trace among the operations. A Triton launch is
 recorded whole: what the interpreter copies inside is its own affair.

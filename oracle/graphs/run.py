@@ -10,8 +10,9 @@ from torch import Tensor
 
 from ...reference.layer import need
 from . import checks
-from .backend import EagerMaker, Maker
+from .backend import Maker
 from .engine import Engine, Outcome
+from .makers import EagerMaker
 from .sequences import GraphMode, Sequence, Step
 from .setup import Setup
 from .violation import CaptureFailed, Violation

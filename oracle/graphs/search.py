@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import Unsupported
-from .backend import maker
 from .engine import Engine
 from .faults import GraphFault
+from .makers import maker
 from .run import StepSeen, Trial
 from .sequences import GraphMode, Sequence, Step
 from .setup import LONGEST, Setup, setup

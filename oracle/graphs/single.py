@@ -18,8 +18,9 @@ from ..check import check
 from ..config import load
 from ..facts import facts
 from ..inputs import make
-from .backend import EagerMaker, Maker
+from .backend import Maker
 from .checks import difference
+from .makers import EagerMaker
 from .run import StepSeen
 from .violation import CaptureFailed, Violation
 

@@ -106,6 +106,8 @@ class Rig:
         self.buffer = TopkBuffer(sizes.max_tokens, deployment.index_topk, device=sizes.device)
         self.lengths: dict[int, int] = {}
         self.clock = 0
+        self.scheduled: StepBatch | None = None
+        """The step that ran last, arranged."""
         self.monitor = Monitor(rules, deployment)
         self._drawn: dict[tuple[int, int], dict[str, Tensor]] = {}
         self.given = [self.parts(place, kind, operators) for place, kind in enumerate(sizes.kinds)]
@@ -127,7 +129,7 @@ class Rig:
         ]
         self.clock += 1
         scheduled = StepBatch(step=self.clock, ids=tuple(number for number, _ in queries), batch=Batch(tuple(requests)))
-        step = scheduled.arranged(self.rules, self.deployment)
+        step = self.scheduled = scheduled.arranged(self.rules, self.deployment)
         for number, request in zip(step.ids, step.batch.requests, strict=True):
             self.pages.reserve(number, request.seq_len)
             self.lengths[number] = request.seq_len

@@ -13,11 +13,11 @@ from torch import Tensor
 
 from ...optimized.contract import Contract
 from ..judge import indexer, merge
+from ..judge.attention_call import attention_answer, attention_chunks
 from ..judge.bounds import FALSE_ALARM, SHARES, deviations
 from ..judge.budget import budget
 from ..judge.formats import SMALLEST_SUBNORMAL
 from ..judge.moments import moments
-from ..operators import attention_answer, attention_chunks
 
 #: All properties of an implementation together share the chance of a false alarm that one verdict has.
 SHARED_BY = 48

@@ -21,9 +21,9 @@ from ..campaign.scenes import repro as scene_repro
 from ..cause.named import FAULT as PLANTED
 from ..cause.named import HIDDEN
 from ..records.ledger import Known
+from ..records.verdict_json import parse_verdict, verdict_record
 from ..verdict import STATUSES, Status, Verdict
 from . import json_report
-from .json_reading import parse_verdict
 from .plain import duration, line, plural
 from .summary import FAULT, NOTHING, WELL, Summary
 
@@ -152,7 +152,7 @@ def _finding(one: Told) -> dict[str, Any]:
         "bundle": cause.get("bundle"),
         "after_seconds": cause.get("after_seconds"),
         "repro": repro(finding),
-        "verdict": cause.get("verdict") or json_report.verdict_record(finding.verdict),
+        "verdict": cause.get("verdict") or verdict_record(finding.verdict),
     }
 
 

@@ -13,8 +13,9 @@ from ..diagnose.diagnosis import Diagnosis
 from ..diagnose.errormap import ErrorMap, as_records, strip
 from ..diagnose.ranking import Ranked
 from ..environment import environment
-from .json_report import case_record, dumps, verdict_record
+from ..records.verdict_json import case_record, verdict_record
 from .json_report import document as envelope
+from .json_report import dumps
 from .plain import duration, line, share
 
 

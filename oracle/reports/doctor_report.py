@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ..doctor import Examination
+from ..records.verdict_json import case_record
 from . import json_report
 from .plain import line, plural
 
@@ -30,7 +31,7 @@ def document(command: Sequence[str], examination: Examination) -> dict[str, Any]
                 "implementation": prospect.implementation,
                 "supported": prospect.supported,
                 "reason": prospect.reason,
-                "case": json_report.case_record(prospect.case),
+                "case": case_record(prospect.case),
             }
             for prospect in examination.prospects
         ],

@@ -11,9 +11,10 @@ from rich.text import Text
 from ..case import Case
 from ..cause.signature import signature
 from ..environment import environment
+from ..records.verdict_json import case_record, verdict_record
 from ..shrink import Shrunk
-from .json_report import case_record, dumps, verdict_record
 from .json_report import document as envelope
+from .json_report import dumps
 from .plain import duration, line, plural
 
 
@@ -75,7 +76,7 @@ def report(console: Console, found: Shrunk, *, fixture: bool, sequence: bool = F
     if fixture:
         console.print("for fixtures/cases:")
         console.print(Text(found.fixture().rstrip()), soft_wrap=True)
-    following = f"attnoracle diagnose '{found.case.id}' {found.verdict.arguments}{' --sequence' if sequence else ''}"
+    following = f"attnoracle diagnose '{found.case.id}' {found.verdict.arguments}"
     console.print(Text.assemble(("next     ", "dim"), following), soft_wrap=True)
 
 

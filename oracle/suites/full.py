@@ -18,6 +18,7 @@ TWINS = ("dense_mha", "masked_mha", "merge_lse")
 
 
 def full(seed: int) -> Iterator[Case]:
+    """The quick suite first, then the others; each part has a thousand seeds to itself."""
     yield from quick(seed)
     for geometry in ("deepseek-v3.2", "glm-5", "glm-5.3-flash"):
         for operator, rows in at_edges(geometry).items():

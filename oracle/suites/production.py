@@ -10,6 +10,7 @@ from .row import Row, cases, ragged
 
 
 def production(seed: int) -> Iterator[Case]:
+    """Prefill and decode of every operator as engines run them, in order."""
     yield from cases("deepseek-v3.2", "sparse_mqa", (Row((4096,), (65536,), "randn", (), 2048, 128),), 0, seed)
     yield from cases("glm-5.2", "sparse_mqa", (Row((4096,), (65536,), "needle", (), 2048, 16),), 0, seed + 1)
     yield from cases("glm-5", "sparse_mqa", (Row((4096,), (8192,), "wide", ("lengths",), 2048, 64),), 0, seed + 2)

@@ -145,6 +145,7 @@ TABLE: dict[str, tuple[tuple[Row, ...], int]] = {
 
 
 def quick(seed: int) -> Iterator[Case]:
+    """All rows on the geometries that differ in them, in order."""
     for geometry in ("deepseek-v3.2", "glm-5"):
         for operator, (rows, heads) in TABLE.items():
             yield from cases(geometry, operator, rows, heads, seed)

@@ -7,8 +7,8 @@ import json
 import pytest
 
 from attnoracle.oracle.compare import paired
+from attnoracle.oracle.records.verdict_json import verdict_record
 from attnoracle.oracle.reports.compare_report import record, summary
-from attnoracle.oracle.reports.json_report import verdict_record
 
 CASE = "merge_lse:tiny:h2:q5:k5:fp32:randn:contiguous:-:s0"
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..escapes import recorded
+from ..escaped import recorded
 from ..fault import Fault
 from .accumulate import ACCUMULATE
 from .bitmask import BITMASK

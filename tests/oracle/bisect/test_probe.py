@@ -14,7 +14,7 @@ from attnoracle.oracle.cause.signature import part_of, signature, signature_of
 from attnoracle.oracle.check import check
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.faults import fault
-from attnoracle.oracle.reports.json_report import verdict_record
+from attnoracle.oracle.records.verdict_json import verdict_record
 
 TARGET = ("--implementation", "merge_lse/torch")
 CASE = "merge_lse:tiny:h2:q5:k5:fp32:randn:contiguous:-:s0"

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import Future
 from dataclasses import replace
 from random import Random
 
 import pytest
 
+from attnoracle.oracle.bundle import read
+from attnoracle.oracle.bundle.scene import replay_scene, write_scene
 from attnoracle.oracle.campaign.classes import classes
 from attnoracle.oracle.campaign.corpus import Corpus
 from attnoracle.oracle.campaign.groups import GROUPS
@@ -133,6 +136,7 @@ def test_a_campaign_finds_planted_faults_once_each_shrinks_them_and_passes_the_r
         assert sought & {mark.check for mark in finding.signature.marks}
         assert len(Scene.of(finding.smallest).turns) <= 2
         assert finding.cause["conclusion"].split(":")[0] in {mark.check for mark in finding.signature.marks}
+        assert read(first.corpus.folder / finding.cause["bundle"]).signature == finding.signature
     assert all(
         result.status == "PASS" for place, result in first.corpus.results.items() if _name(first, place) in RIGHT
     )
@@ -153,6 +157,25 @@ def test_the_smallest_sequence_is_played_again_by_repro(attnoracle):
     assert code == 0 and "PASS" in out
     code, _, err = attnoracle("repro", case, "--device", "cpu")
     assert code == 2 and "expected --implementation" in err
+
+
+def test_a_bundle_of_a_sequence_tells_its_steps_and_is_played_again(attnoracle, tmp_path):
+    case = "layer:fused:h2:q3,1:k3,4:top16:fp32:randn:contiguous:01.a3+02.decode.a1:s0"
+    verdict = play(Case.parse(case), "layer:fault:selects-the-latest")
+    assert verdict.status == "PASS"  # short enough for every key to be selected
+    planted = "layer:fault:projects-other-heads"
+    folder = write_scene(tmp_path / "bundle", play(Case.parse(case), planted))
+    steps = json.loads((folder / "steps.json").read_text())["steps"]
+    assert [(step["route"], bool(step["broken"])) for step in steps] == [("dense_mha", False), ("none", True)]
+    assert steps[1]["requests"] == [{"request": "a", "new": 1, "cached": 3}]
+    bundle = read(folder)
+    assert replay_scene(bundle, planted, "cpu").outcome == "same"
+    assert replay_scene(bundle, "layer:fused", "cpu").outcome == "gone"
+    code, out, _ = attnoracle("repro", str(folder), "--device", "cpu")
+    assert code == 1 and "differential" in out and "the same failure" in out
+    (folder / "steps.json").write_text("{}")
+    code, _, err = attnoracle("repro", str(folder), "--device", "cpu")
+    assert code == 2 and "another hash" in err
 
 
 def test_a_layer_that_raises_is_an_error_with_its_words(monkeypatch):

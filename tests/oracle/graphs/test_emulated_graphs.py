@@ -12,8 +12,8 @@ from torch import Tensor
 
 from attnoracle.optimized.triton_runtime import availability
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.graphs.backend import EagerMaker, EmulatedMaker, maker
 from attnoracle.oracle.graphs.checks import difference
+from attnoracle.oracle.graphs.makers import EagerMaker, EmulatedMaker, maker
 from attnoracle.oracle.graphs.pool import Pool
 from attnoracle.oracle.graphs.violation import CaptureFailed
 from attnoracle.oracle.guests.known import find

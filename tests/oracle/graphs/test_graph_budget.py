@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from attnoracle.oracle.graphs import budget as budgets
-from attnoracle.oracle.graphs.backend import EmulatedMaker
 from attnoracle.oracle.graphs.engine import Engine
+from attnoracle.oracle.graphs.makers import EmulatedMaker
 from attnoracle.oracle.graphs.run import run_sequence
 from attnoracle.oracle.graphs.sequences import parse
 from attnoracle.oracle.graphs.setup import Setup, setup

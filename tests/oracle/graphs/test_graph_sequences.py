@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from attnoracle.oracle.errors import BadInput
-from attnoracle.oracle.graphs.backend import EmulatedMaker
+from attnoracle.oracle.graphs.makers import EmulatedMaker
 from attnoracle.oracle.graphs.run import run_sequence
 from attnoracle.oracle.graphs.sequences import parse, themes
 from attnoracle.oracle.graphs.setup import WHAT, setup

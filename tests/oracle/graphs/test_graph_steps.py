@@ -12,7 +12,7 @@ from torch import Tensor
 from attnoracle.optimized.triton_runtime import availability
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.graphs import check_step
-from attnoracle.oracle.graphs.backend import EmulatedMaker
+from attnoracle.oracle.graphs.makers import EmulatedMaker
 from attnoracle.oracle.graphs.single import CASES, graph_safe, run_single
 
 W = torch.randn(4, 4, generator=torch.Generator().manual_seed(1))

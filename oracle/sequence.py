@@ -64,11 +64,11 @@ def sequence(case: Case, implementation: Implementation, device: str) -> list[Fi
 def later_calls(case: Case, inputs: Inputs, device: str) -> Iterator[tuple[Case, dict[str, Any]]]:
     """The later calls with their keywords, each laid into the memory of ``inputs`` when it is asked for."""
     arguments = inputs.kwargs()
-    for other in _others(case):
+    for other in later_cases(case):
         yield other, _overwritten(arguments, make(other, load(case.geometry), device).kwargs())
 
 
-def _others(case: Case) -> Iterator[Case]:
+def later_cases(case: Case) -> Iterator[Case]:
     """The cases of the later calls: as many keys as the first, then fewer where the operator has keys of its own, then
     fewer queries."""
     keys = list(case.k_lens)

@@ -5,7 +5,8 @@
     else:      the k columns of the highest scores, highest first, ties to the lowest column
 
 Results count from ``ks`` (request-local key positions). NaN ranks above +inf, as in ``torch.topk``. Columns outside
-[ks, ke) may hold anything. Order and ties are this reference's choice; an implementation is free in both.
+[ks, ke) may hold anything. Order and ties in a window of more than k columns are this reference's; an implementation is
+free in both.
 
 Source: vLLM 0.33.0 ``csrc/sampler.cu`` (top-k per row) and ``tests/kernels/test_top_k_per_row.py``.
 

@@ -15,6 +15,11 @@ from .named import Make, named
 IN_SEQUENCE = "sequence of "
 
 
+def fails_later(verdict: Verdict) -> bool:
+    """Whether one call is right and a later one on the same memory is not."""
+    return bool(verdict.findings) and all(finding.check == "sequence" for finding in verdict.findings)
+
+
 def here(make: Make, device: str, *, sequence: bool = False) -> Callable[[Case], Verdict]:
     """Runs in this process; every run has a fresh implementation, so that none remembers the one before."""
     return lambda case: check(case, make(), device=device, sequence=sequence)

@@ -35,16 +35,17 @@ def bundle(screen: Console, folder: Path, verdicts: Sequence[Verdict], device: s
     """Shrink and bundle the failures into folders of their own under ``folder``."""
     from ..bundle import write
     from ..bundle.write import folder_name
-    from ..cause.again import here
+    from ..cause.again import fails_later, here
     from ..cause.named import named
     from ..shrink import Trials, shrink
 
     for verdict in kinds(verdicts):
-        make = named(verdict.implementation, verdict.case.operator)
+        make, later = named(verdict.implementation, verdict.case.operator), fails_later(verdict)
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                found = shrink(verdict.case, Trials(here(make, device)), most_seconds=SECONDS)
-                place = write(folder / folder_name(found.verdict), found.verdict, make(), original=verdict.case.id)
+                found = shrink(verdict.case, Trials(here(make, device, sequence=later)), most_seconds=SECONDS)
+                into, original = folder / folder_name(found.verdict), verdict.case.id
+                place = write(into, found.verdict, make(), sequence=later, original=original)
         except OracleError as error:
             screen.print(Text(f"no bundle of {verdict.implementation}: {error}", "yellow"), soft_wrap=True)
             continue
@@ -64,7 +65,7 @@ def diagnose(screen: Console, verdicts: Sequence[Verdict], device: str) -> list[
         screen.print(Text.assemble("\n", ("why  ", "dim"), (verdict.implementation, "bold")))
         screen.print(Text(f"     {verdict.case.id}", "dim"), soft_wrap=True)
         with contextlib.redirect_stdout(sys.stderr):
-            found = find(verdict.case, make, device)
+            found = find(verdict.case, make, device, name=verdict.implementation)
         report(screen, found)
         records.append(record(found) | {"implementation": verdict.implementation})
     return records

@@ -16,7 +16,6 @@ from . import options, released
 from .groups import OneKernel, grouped
 from .repro import CaseOrBundle, is_bundle
 from .selection import named_cases, suite_cases
-from .shrink import Sequence_
 from .terminal import check_target, console, write
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ def diagnose(
     *,
     kernel: OneKernel,
     device: options.DeviceName = options.Device.auto,
-    sequence: Sequence_ = False,
     stored: Annotated[
         bool, typer.Option("--stored", help="Of a bundle: diagnose the outputs in it, without running the kernel.")
     ] = False,
@@ -57,7 +55,7 @@ def diagnose(
             from ..bundle import read
 
             bundle = read(Path(case))
-            which, sequence = bundle.case, bundle.sequence
+            which = bundle.case
             name = bundle.implementation
             if kernel.implementation or kernel.impl:
                 name = kernel.name(which.operator, where, str(bundle.contract_path))
@@ -65,11 +63,11 @@ def diagnose(
                 found = _stored(bundle, where)
             else:
                 make = of_bundle(bundle, name, command="diagnose")
-                found = find(which, make, where, sequence=sequence, name=name)
+                found = find(which, make, where, name=name)
         else:
             (which,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
             name = kernel.name(which.operator, where)
-            found = find(which, named(name, which.operator), where, sequence=sequence, name=name)
+            found = find(which, named(name, which.operator), where, name=name)
     write(json, lambda: document(["attnoracle", *context.obj], found))
     report(console(stderr=json == "-"), found)
     status = found.verdict.status if found.verdict else "FAIL"

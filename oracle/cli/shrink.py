@@ -52,6 +52,7 @@ def shrink(
 
     With --timeout every run has a process of its own, which may die or hang.
     """
+    from ..cause.again import fails_later
     from ..reports.shrink_report import document, report
     from ..shrink import Trials
     from ..shrink import shrink as find
@@ -60,6 +61,8 @@ def shrink(
     (start,) = named_cases([case], suggestions=lambda: suite_cases("quick", 0, ()))
     where = settle(device)
     implementation = kernel.name(start.operator, where)
+    with runs(implementation, start, where, timeout, True) as run, contextlib.redirect_stdout(sys.stderr):
+        sequence = sequence or fails_later(run(start))
     with runs(implementation, start, where, timeout, sequence) as run, contextlib.redirect_stdout(sys.stderr):
         found = find(start, Trials(run, confidence), flaky=flaky, most_seconds=seconds)
     write(json, lambda: document(["attnoracle", *context.obj], found))

@@ -17,7 +17,6 @@ import torch
 from torch import Tensor
 
 from ... import reference
-from ...fixtures import PATH
 from ...reference.dense_mha import dense_mha
 from ...reference.indexer_scores import indexer_scores
 from ...reference.layouts import decode_e4m3, decode_index_pages, decode_rows, decode_ue8m0
@@ -32,11 +31,10 @@ from ..config import load
 from ..inputs import make
 from ..inputs.options import OPTIONS
 from ..suites.reach import reach_case
+from .escaped import FILE
 from .fault import Fault
 from .simulated import KERNELS, LAYOUTS
 from .weak import WEAK
-
-FILE = PATH / "faults" / "escapes.json"
 
 
 def _layout_reference(name: str, **inputs: Any) -> tuple[Tensor, ...]:
@@ -80,12 +78,6 @@ CASES: dict[str, Case] = {
 
 
 ATTENTION = ("dense_mha", "masked_mha", "sparse_mqa")
-
-
-def recorded() -> dict[str, tuple[str, ...]]:
-    """Verdicts that accept a fault, by its name, from the file; a fault that is not in it has none."""
-    names: dict[str, list[str]] = json.loads(FILE.read_text())["escapes"] if FILE.is_file() else {}
-    return {name: tuple(verdicts) for name, verdicts in names.items()}
 
 
 def cases_for(fault: Fault) -> tuple[Case, ...]:

@@ -219,6 +219,17 @@ def ask_causal(one: Implementation, geometry: str, dtype: str, device: str) -> s
     return UNKNOWN
 
 
+def ask_short(one: Implementation, geometry: str, dtype: str, device: str) -> str:
+    """The order of a window that has no more keys than are asked for."""
+    inputs = make(case_of(one.operator, geometry, dtype, ((4, 3), (20, 9))), load(geometry), device)
+    observed, exact = ran(one, inputs)[0], truth(inputs)[0]
+    if torch.equal(observed.long(), exact.long()):
+        return f"identity; {len(exact)} rows"
+    if observed.shape == exact.shape and torch.equal(observed.long().sort(1).values, exact.long().sort(1).values):
+        return "any; all keys, in another order than 0, 1, …"
+    return UNKNOWN
+
+
 def ask_repeats(one: Implementation, geometry: str, dtype: str, device: str) -> str:
     inputs = make(case_of(one.operator, geometry, dtype, ((9, 4), (200, 90))), load(geometry), device)
     first = ran(one, inputs)
@@ -277,6 +288,7 @@ PROBES: tuple[Probe, ...] = (
     Probe("invalid", ("sparse_mqa",), ask_invalid),
     Probe("duplicates", ("sparse_mqa",), ask_duplicates),
     Probe("causal", ("dense_mha", "masked_mha"), ask_causal),
+    Probe("short", ("topk_select",), ask_short),
     Probe("repeats", (*_ATTENTION, "merge_lse", "indexer_scores"), ask_repeats),
     Probe("batch", _ATTENTION, ask_batch),
     Probe("probabilities", _ATTENTION, ask_probabilities),

@@ -180,6 +180,7 @@ def _fields(answers: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
             "invalid": ("invalid_index",),
             "duplicates": ("duplicates",),
             "causal": ("causal_alignment",),
+            "short": ("topk_short",),
             "repeats": ("deterministic",),
             "batch": ("batch_invariant",),
             "probabilities": ("probabilities",),

@@ -22,6 +22,14 @@ from ..verdict import Worst
 from .findings import Judgement, where
 
 Outputs = tuple[Tensor, ...]
+#: What is said where nothing is found; a diagnosis has nothing to take from it.
+NOTHING_KNOWN = "by no pattern known here"
+#: Factors that mean something, beside powers of two: the largest number of a format that another was taken for.
+_FACTORS = {448 / 240: "the largest number of the FNUZ format, 240, stood for 448"}
+#: Places of the last axis that are looked for among the others.
+MOST_EXCHANGED = 16
+#: How far apart ratios of fp32 numbers may lie that are one factor: two roundings of each.
+_ONE_FACTOR = 2.0**-21
 _CODES = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -132,7 +140,18 @@ def _look(part: Part, wrong: Tensor) -> str:
             power = math.frexp(abs(float(ratio[0])))[1] - 1
             hint = ", as if codes of the FNUZ and the FN format were mixed up" if abs(power) == 1 else ""
             return f"all by the factor 2^{power}{hint}"
-    return _shifted(part, wrong) or "by no pattern known here"
+        if part.expected.dtype is torch.float32 and ratio.numel() > 1 and (factor := _one_factor(ratio)) is not None:
+            return factor
+    return _shifted(part, wrong) or _exchanged(part, wrong) or NOTHING_KNOWN
+
+
+def _one_factor(ratio: Tensor) -> str | None:
+    """The factor that fp32 numbers are off by, if it is one."""
+    factor = float(ratio.double().mean())
+    if not bool(((ratio.double() / factor - 1.0).abs() <= _ONE_FACTOR).all()):
+        return None
+    meaning = next((words for known, words in _FACTORS.items() if abs(factor / known - 1.0) <= _ONE_FACTOR), "")
+    return f"all by the factor {factor:.6g}" + (f", as if {meaning}" if meaning else "")
 
 
 def _sizes(values: Tensor) -> Tensor:
@@ -153,6 +172,25 @@ def _shifted(part: Part, wrong: Tensor) -> str:
     if bool(same.any()):
         return f"row {int(rows[0])} holds that of row {int(torch.nonzero(same)[0])}"
     return ""
+
+
+def _exchanged(part: Part, wrong: Tensor) -> str:
+    """Whether the wrong places of the last axis hold what belongs to others, all rows alike."""
+    if part.expected.dim() < 2 or len(part.expected) < 2:
+        return ""
+    expected, observed = bits(part.expected).flatten(0, -2), bits(part.observed).flatten(0, -2)
+    columns = torch.nonzero(wrong.flatten(0, -2).any(0)).flatten().tolist()
+    if len(columns) > MOST_EXCHANGED:
+        return ""
+    given = []
+    for column in columns:
+        same = (observed[:, column : column + 1] == expected).all(0)
+        if int(same.sum()) != 1:  # none, or several that these rows cannot tell apart
+            return ""
+        given.append(int(torch.nonzero(same)[0]))
+    # Without spaces between them the numbers count as one in a signature, however many there are.
+    held, by = (",".join(map(str, each)) for each in (given, columns))
+    return f"{part.axes[-1]} {by} hold what belongs to {held}"
 
 
 def roll(outputs: Outputs) -> Outputs:

@@ -90,10 +90,11 @@ def _row_problems(
         "-1 stands inside the valid prefix": (due & (selected == -1)).any(1),
         "an index stands beyond the valid prefix": (~due & (selected != -1)).any(1),
         "an index is selected twice": _twice(torch.where(valid & due, selected, -1 - slots)),
-        "a window of at most k keys is not selected in ascending order": (
-            (width <= k)[:, None] & due & (selected != slots)
-        ).any(1),
     }
+    if contract.topk_short == "identity":
+        problems["a window of at most k keys is not selected in ascending order"] = (
+            (width <= k)[:, None] & due & (selected != slots)
+        ).any(1)
     columns = torch.where(valid & due, selected + ks[:, None], 0).clamp_max(max(0, ranked.shape[1] - 1))
     got = torch.where(valid & due, ranked.gather(1, columns), -torch.inf)
     top = ranked.topk(min(k + 1, ranked.shape[1]), dim=1).values

@@ -81,14 +81,17 @@ def _below(call: Call, a: dict[str, Any], answer: Answer) -> Iterator[Claim]:
 
 
 def _whole(call: Call, a: dict[str, Any]) -> Iterator[Claim]:
-    """Equal scores: as many distinct positions as there can be, all of a short window in order."""
+    """Equal scores: as many distinct positions as there can be; all of a short window, in order unless declared."""
     k, width = a["k"], _width(a).long()
     chosen = call.answer({**a, "scores": torch.ones_like(a["scores"])}).raw[0].long()
     slots = torch.arange(k, device=chosen.device)
     due = slots < width.clamp_max(k)[:, None]
     short = width <= k
     whole = torch.where(due, slots, -1)
-    yield same("a window of at most k keys", chosen[short], whole[short])
+    found, due = chosen[short], whole[short]
+    if call.contract.topk_short == "any":
+        found, due = found.sort(1).values, due.sort(1).values
+    yield same("a window of at most k keys", found, due)
     ordered = chosen[~short].sort(1).values
     inside = (ordered >= 0) & (ordered < width[~short, None])
     yield same("positions within the window, among equals", inside, torch.ones_like(inside))

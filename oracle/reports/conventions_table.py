@@ -45,7 +45,10 @@ TABLES: tuple[tuple[str, tuple[str, ...], dict[str, str]], ...] = (
     (
         "Top-k",
         ("topk_select",),
-        {"index_space": "index space", "topk_order": "order", "topk_ties": "ties at the threshold"},
+        {
+            "index_space": "index space", "topk_order": "order", "topk_short": "short windows",
+            "topk_ties": "ties at the threshold",
+        },
     ),
 )  # fmt: skip
 

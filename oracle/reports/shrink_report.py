@@ -76,7 +76,7 @@ def report(console: Console, found: Shrunk, *, fixture: bool, sequence: bool = F
     if fixture:
         console.print("for fixtures/cases:")
         console.print(Text(found.fixture().rstrip()), soft_wrap=True)
-    following = f"attnoracle diagnose '{found.case.id}' {found.verdict.arguments}{' --sequence' if sequence else ''}"
+    following = f"attnoracle diagnose '{found.case.id}' {found.verdict.arguments}"
     console.print(Text.assemble(("next     ", "dim"), following), soft_wrap=True)
 
 

@@ -49,6 +49,6 @@ def test_nothing_else_stands_there():
 def test_probed_are_the_fields_that_a_probe_answers():
     """Every probe answers with what settles its fields."""
     told = {"lse": "e", "empty": "zero -inf", "invalid": "ignored", "duplicates": "counted", "causal": "bottom-right"}
-    told |= {"repeats": "yes", "batch": "no", "probabilities": "fp32"}
+    told |= {"repeats": "yes", "batch": "no", "probabilities": "fp32", "short": "identity"}
     settled = {*_fields(told)[0], "output"}
     assert {name for name, row in ROWS.items() if name in Contract().as_dict() and row[4].strip()} == settled

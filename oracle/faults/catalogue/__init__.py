@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from ..escapes import recorded
+from ..escaped import recorded
 from ..fault import Fault
 from .accumulate import ACCUMULATE
 from .bitmask import BITMASK
@@ -24,6 +24,7 @@ from .pairs import PAIRS
 from .pipeline import PIPELINE
 from .quantisation import QUANTISATION
 from .reach import REACH
+from .sizes import SIZES
 from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
@@ -64,6 +65,7 @@ _LISTED: tuple[Fault, ...] = (
     *LAYOUT_PLACES,
     *TRITON_LAYOUTS,
     *REACH,
+    *SIZES,
     *PAIRS,
 )
 

@@ -1,16 +1,19 @@
 """Diagnosis as a whole: the map, marks, probes, what is said when nothing fits, and the command."""
 
 import json
+from contextlib import contextmanager
 
 import pytest
 import torch
 
+from attnoracle.optimized.contract import Contract
 from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.bundle import write
 from attnoracle.oracle.case import Case
+from attnoracle.oracle.cause.again import fails_later
 from attnoracle.oracle.check import check
 from attnoracle.oracle.cli.app import main
-from attnoracle.oracle.diagnose import diagnose
+from attnoracle.oracle.diagnose import diagnose, diagnosis
 from attnoracle.oracle.diagnose.errormap import error_maps, strip
 from attnoracle.oracle.diagnose.observation import observe
 from attnoracle.oracle.diagnose.probes import locate
@@ -104,22 +107,59 @@ def test_probes_find_the_stage_inside_a_kernel(sites, stage):
 
 
 @pytest.mark.parametrize(
-    ("name", "case", "sequence", "words"),
+    ("name", "case", "words"),
     [
-        ("write-before-the-start", MERGE, False, "writes outside"),
-        ("output-broadcast", MERGE, False, "has shape"),
-        ("head-sum-race", "indexer_scores:tiny:h4:q5:k20:bf16:randn:contiguous:-:s0", False, "runs are right"),
-        ("output-accumulates", DENSE.id, False, "adds its answer"),
-        ("sum-order-varies", "sparse_mqa:tiny:h4:q3:k60:top40:bf16:randn:contiguous:-:s0", False, "varying order"),
-        ("ties-in-arrival-order", "topk_select:tiny:h1:q3:k300:top40:bf16:clustered:contiguous:-:s0", False, "runs"),
-        ("scale-of-first-call", "sparse_mqa:tiny:h4:q3:k30:top20:bf16:randn:contiguous:-:s0", True,
+        ("write-before-the-start", MERGE, "writes outside"),
+        ("output-broadcast", MERGE, "has shape"),
+        ("head-sum-race", "indexer_scores:tiny:h4:q5:k20:bf16:randn:contiguous:-:s0", "runs are right"),
+        ("output-accumulates", DENSE.id, "adds its answer"),
+        ("sum-order-varies", "sparse_mqa:tiny:h4:q3:k60:top40:bf16:randn:contiguous:-:s0", "varying order"),
+        ("ties-in-arrival-order", "topk_select:tiny:h1:q3:k300:top40:bf16:clustered:contiguous:-:s0", "runs"),
+        ("scale-of-first-call", "sparse_mqa:tiny:h4:q3:k30:top20:bf16:randn:contiguous:-:s0",
         "scale of the first"), ("selection-cached-by-shape",
-        "topk_select:tiny:h1:q4:k30:top8:bf16:randn:contiguous:-:s0", True, "answer of the"),
+        "topk_select:tiny:h1:q4:k30:top8:bf16:randn:contiguous:-:s0", "answer of the"),
     ],
 )  # fmt: skip
-def test_what_a_verdict_gives_away(name, case, sequence, words):
-    found = diagnose(Case.parse(case), fault(name).implementation, sequence=sequence)
+def test_what_a_verdict_gives_away(name, case, words):
+    found = diagnose(Case.parse(case), fault(name).implementation)
     assert words in found.conclusion, found.conclusion
+
+
+def _wrong_at_39_keys(kept):
+    """A selection that is wrong where the second window has 39 keys; ``kept``: only after a call before."""
+    calls = []
+
+    def kernel(scores, ks, ke, *, k):
+        (right,) = simulated("topk_select")(scores=scores, ks=ks, ke=ke, k=k)
+        broken = int(ke[1] - ks[1]) == 39 and (calls or not kept)
+        calls.append(1)
+        return (right.flip(0) if broken else right,)
+
+    return Implementation("topk_select/x", Contract(lse_base=None), lambda facts: None, lambda: kernel)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["alone", "after-another"])
+def test_a_later_call_that_is_wrong_by_itself_is_diagnosed_in_place_of_the_sequence(monkeypatch, kept):
+    @contextmanager
+    def fresh(name, device, timeout):
+        yield lambda case: check(case, _wrong_at_39_keys(kept))
+
+    monkeypatch.setattr(diagnosis, "apart", fresh)
+    case = Case.parse("topk_select:tiny:h1:q2,2:k40,50:top9:bf16:randn:contiguous:-:s0")
+    found = diagnose(case, lambda: _wrong_at_39_keys(kept), name="topk_select/x")
+    assert fails_later(found.verdict) and found.verdict.case == case
+    assert found.conclusion.startswith("Nothing is kept between calls: topk_select:tiny:h1:q2x2:k39,51:") is not kept
+
+
+def test_the_convention_that_the_judge_found_is_the_cause():
+    kernel = Implementation("topk_select/x", Contract(lse_base=None), lambda facts: None, lambda: _unordered)
+    found = diagnose(Case.parse("topk_select:tiny:h1:q2:k7:top9:bf16:randn:contiguous:-:s0"), lambda: kernel)
+    assert found.conclusion.startswith("The answer is right with the keys of a window of at most k in any order")
+
+
+def _unordered(scores, ks, ke, *, k):
+    (right,) = simulated("topk_select")(scores=scores, ks=ks, ke=ke, k=k)
+    return (torch.cat((right[:, 1:2], right[:, :1], right[:, 2:]), 1),)
 
 
 def test_a_right_kernel_and_one_that_raises():

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from attnoracle.oracle.faults import FAULTS, VERDICTS, WEAK
-from attnoracle.oracle.faults.escapes import CASES, REFERENCES, doubled, inputs_of, measure, outputs_of, recorded
+from attnoracle.oracle.faults.escaped import recorded
+from attnoracle.oracle.faults.escapes import CASES, REFERENCES, doubled, inputs_of, measure, outputs_of
 from attnoracle.oracle.faults.simulated import KERNELS
 
 SAMPLE = [fault for fault in FAULTS if fault.planted_in != "triton"][::12]

@@ -1,5 +1,7 @@
 """The convention audit: each hypothesis names the fault of its kind, and nothing else."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -103,6 +105,34 @@ def test_an_lse_of_the_transposed_shape_is_named():
     verdict = check(Case.parse(SQUARE), turned)
     assert verdict.findings[0].check == "structure"
     assert verdict.findings[0].convention == "lse-transposed"
+
+
+def _torch_topk(packed):
+    """``torch.topk`` as it comes: a short window in the order of its scores; ``packed``: columns of the batch."""
+
+    def kernel(scores, ks, ke, *, k):
+        columns = torch.arange(scores.shape[1])
+        inside = (columns >= ks[:, None]) & (columns < ke[:, None])
+        chosen = torch.where(inside, scores, -torch.inf).topk(min(k, scores.shape[1])).indices
+        first = torch.zeros_like(ks) if packed else ks
+        return (torch.where(inside.gather(1, chosen), chosen - first[:, None], -1).int(),)
+
+    return Implementation("topk_select/torch-topk", Contract(lse_base=None), lambda facts: None, lambda: kernel)
+
+
+@pytest.mark.parametrize(
+    ("packed", "name"),
+    [(False, "short-window-order"), (True, "index-space-packed+short-window-order")],
+    ids=["in-order-of-scores", "packed"],
+)
+def test_the_order_of_a_short_window_is_named_and_may_be_declared(packed, name):
+    case = Case.parse("topk_select:tiny:h1:q6,2:k500,40:top64:bf16:randn:contiguous:-:s0")
+    mine = _torch_topk(packed)
+    assert {finding.convention for finding in check(case, mine).findings} == {name}
+    declared = replace(mine, contract=replace(mine.contract, topk_short="any"))
+    assert {finding.convention for finding in check(case, declared).findings} == (
+        {"index-space-packed"} if packed else set()
+    )
 
 
 def test_an_answer_made_of_poison_names_no_reading_of_the_indices():

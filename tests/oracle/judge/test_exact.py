@@ -185,6 +185,30 @@ def test_a_scale_off_by_a_power_of_two_is_named():
     assert message(judgement).endswith("all by the factor 2^2")
 
 
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (448 / 240, "all by the factor 1.86667, as if the largest number of the FNUZ format, 240, stood for 448"),
+        (0.3, "all by the factor 0.3"),
+        (torch.linspace(1.1, 1.2, 4), "by no pattern known here"),
+    ],
+    ids=["fnuz", "any", "many"],
+)
+def test_scales_off_by_one_factor_are_named(factor, words):
+    id_ = QUANTIZE.format("randn", "fp32-scales").replace("tiny", "deepseek-v3.2")
+    assert message(judged(id_, lambda codes, scales: (codes, scales * factor))).endswith(words)
+
+
+@pytest.mark.parametrize(
+    ("places", "words"),
+    [((0, 1, 3, 2), "blocks 2,3 hold what belongs to 3,2"), ((0, 1, 2, 0), "blocks 3 hold what belongs to 0")],
+    ids=str,
+)
+def test_places_of_a_row_that_were_exchanged_are_named(places, words):
+    id_ = QUANTIZE.format("randn", "fp32-scales").replace("tiny", "deepseek-v3.2")
+    assert message(judged(id_, lambda codes, scales: (codes, scales[:, list(places)]))).endswith(words)
+
+
 def test_an_input_that_tells_nothing_is_weak():
     """Every page is missing: rows of zeros are right, and so is a kernel that reads nothing."""
     case = Case.parse("gather_index:deepseek-v3.2:h1:q1,1:k40,70:bf16:codes:strided:chunk+holes:s0")

@@ -66,6 +66,21 @@ def test_a_wrong_choice_breaks_one_rule_and_no_other(said):
     assert _named(_judge((said, *RIGHT[1:]))) == {"the selected scores are not the k largest"}
 
 
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ((0, 2, 1, -1), set()),
+        ((0, 2, 2, -1), {"an index is selected twice", "the selected scores are not the k largest"}),
+        ((0, 2, -1, 1), {"-1 stands inside the valid prefix", "an index stands beyond the valid prefix"}),
+    ],
+    ids=["all", "twice", "hole"],
+)
+def test_a_short_window_in_any_order_still_holds_all_its_keys(said, left):
+    contract = Contract(lse_base=None, topk_short="any")
+    assert left <= _named(_judge((RIGHT[0], said, RIGHT[2]), contract=contract))
+    assert left or not _judge((RIGHT[0], said, RIGHT[2]), contract=contract).findings
+
+
 def test_recall_counts_the_right_ones():
     assert _judge(((0, 3, 1, 4), *RIGHT[1:])).measures["recall"] == 0.5
 

@@ -75,7 +75,7 @@ def _sequence(rules: Rules, fault: LayerFault, draw: random.Random) -> Iterator[
 
 
 def _moves(rig: Rig, fresh: int) -> list[Callable[[random.Random], Move]]:
-    """What can be done now: prefill; with open requests extend, decode, prefill beside them, share pages, start over."""
+    """What can be done now: prefill; with open requests extend, decode, prefill beside them, share, start over."""
 
     def prefill(draw: random.Random) -> Move:
         lengths = [draw.randint(1, 20) for _ in range(draw.randint(1, 3))]

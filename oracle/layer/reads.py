@@ -181,7 +181,7 @@ def gathered_whole(evidence: Evidence) -> Iterator[Violation]:
         for number, length in lengths.items():
             places = torch.arange(length)
             writers = evidence.step.writers(torch.tensor(number), places).expand(length)
-            for writer in {number, *writers.unique().tolist()}:
+            for writer in {number, *torch.unique(writers).tolist()}:
                 due.setdefault(writer, []).append(places[writers == writer])
         foreign = ~torch.isin(owners, torch.tensor(list(due), dtype=owners.dtype))
         if bool(foreign.any()):

@@ -9,7 +9,7 @@ only() { for backend in "$@"; do printf -- '-i */%s ' "$backend"; done; }
 set -f  # the patterns are the command's, not the shell's
 for part in "${parts[@]}"; do
     case "$part" in
-        attention) speed --config peers-attention --seconds 0.15 $(only hopper flashinfer-fa3 sdpa-cudnn flex) \
+        attention) speed --config peers-attention --seconds 0.15 $(only hopper flashinfer-fa3 fa4 sdpa-cudnn flex) \
             --json "$folder/attention.json" --csv "$folder/attention.csv" --png "$folder/attention.png" ;;
         sparse) speed --config peers-sparse --seconds 0.15 $(only 'hopper*' triton flashinfer-fa3 flashmla) \
             --json "$folder/sparse.json" --csv "$folder/sparse.csv" --png "$folder/sparse.png" ;;

@@ -31,6 +31,7 @@ from .judge.conventions import View, declared, explained
 from .judge.findings import Judgement
 from .operators import Operator, operator
 from .sequence import sequence as second_call
+from .value_range import leaves_range
 from .verdict import Finding, Status, Verdict
 
 #: Fresh seeds that decide a SUSPECT, and how many of them must be suspect again to make it a FAIL: a right
@@ -111,7 +112,7 @@ def _outcome(
     explain: bool,
 ) -> Outcome:
     """The steps of a check, until one decides. Raises Raised for what the implementation raises, or Unsupported."""
-    if (reason := _refusal(implementation, known)) is not None:
+    if (reason := _refusal(case, implementation, known)) is not None:
         return Outcome("UNSUPPORTED", reason, Judgement())
     judgement = _judged(case, implementation, device, draw, power=True, explain=explain)
     if judgement.suspicions and not judgement.findings:
@@ -131,15 +132,15 @@ def _outcome(
     return Outcome("PASS", "", judgement)
 
 
-def _refusal(implementation: Implementation, known: Mapping[str, Any]) -> str | None:
-    """Why the implementation does not take a case, in its own words; None where it does."""
+def _refusal(case: Case, implementation: Implementation, known: Mapping[str, Any]) -> str | None:
+    """Why the implementation does not take a case, in its own words or by its contract; None where it does."""
     try:
         reason = implementation.supports(known)
     except Exception as error:
         raise Raised(f"supports() raised {told(error, implementation)}") from error
     if not (reason is None or isinstance(reason, str)):
         raise Raised(f"supports() returned {reason!r}, expected None or the reason why not")
-    return reason
+    return leaves_range(case, implementation.contract) if reason is None else reason
 
 
 def _suspect_again(case: Case, implementation: Implementation, device: str, redraw: Draw) -> int:

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tomllib
 from collections import Counter
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ def _name(path: Path) -> str:
     return path.relative_to(ROOT).as_posix()
 
 
+@cache
 def _imports(path: Path, *, top_only: bool = False) -> list[str]:
     """Dotted names that a module imports, relative ones resolved from the root (``optimized.contract``)."""
     tree = ast.parse(path.read_text())
@@ -56,23 +58,27 @@ def _packages(path: Path) -> set[str]:
     return ours & {*PACKAGES, "tests"}
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_name)
-def test_imports_follow_the_rule(path):
-    package = _name(path).split("/")[0]
+def test_imports_follow_the_rule():
     allowed = {
         "reference": {"reference"},
         "optimized": {"optimized"},
         "fixtures": {"fixtures"},
         "oracle": {"oracle", "optimized", "reference", "fixtures"},
         "benchmarks": set(PACKAGES),
-    }[package]
-    assert _packages(path) <= allowed
-    assert not any(name.split(".")[0] == "attnoracle" for name in _imports(path)), "between packages: relative imports"
+    }
+    assert [
+        (_name(path), _packages(path)) for path in SOURCES if _packages(path) - allowed[_name(path).split("/")[0]]
+    ] == []
 
 
-@pytest.mark.parametrize("path", [path for path in SOURCES if not NOT_LIGHT.fullmatch(_name(path))], ids=_name)
-def test_light_modules_import_nothing_heavy(path):
-    assert not {name.split(".")[0] for name in _imports(path, top_only=True)} & HEAVY
+def test_packages_import_each_other_by_relative_names():
+    assert [_name(path) for path in SOURCES if any(name.split(".")[0] == "attnoracle" for name in _imports(path))] == []
+
+
+def test_light_modules_import_nothing_heavy():
+    light = [path for path in SOURCES if not NOT_LIGHT.fullmatch(_name(path))]
+    heavy = {_name(path): {name.split(".")[0] for name in _imports(path, top_only=True)} & HEAVY for path in light}
+    assert {name: found for name, found in heavy.items() if found} == {}
 
 
 @pytest.mark.parametrize(
@@ -85,7 +91,10 @@ def test_light_modules_import_nothing_heavy(path):
     ids=["command", "catalogue", "loop"],
 )
 def test_what_importing_a_module_leaves_out(module, absent):
-    code = f"import {module}, sys; print([name for name in {absent!r} if name in sys.modules])"
+    code = (
+        f"import sys; before = {{*sys.modules}}; import {module}; "
+        f"print([name for name in {absent!r} if name in {{*sys.modules}} - before])"
+    )
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert told.stdout == "[]\n"
@@ -119,10 +128,9 @@ def test_the_import_package_has_no_init():
     assert not list((ROOT / "tests").rglob("__init__.py"))
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=_name)
-def test_files_are_short(path):
-    lines = len(path.read_text().splitlines())
-    assert lines <= (120 if _name(path).startswith("reference/") else 400)
+def test_files_are_short():
+    lines = {_name(path): len(path.read_text().splitlines()) for path in SOURCES}
+    assert {name: n for name, n in lines.items() if n > (120 if name.startswith("reference/") else 400)} == {}
 
 
 @pytest.mark.parametrize("implementation", IMPLEMENTATIONS, ids=lambda one: one.name)
@@ -150,18 +158,12 @@ def test_every_operator_has_a_reference_an_implementation_and_inputs():
     assert all(callable(getattr(reference, name)) for name in names)
 
 
-@pytest.mark.parametrize(
-    ("operator", "name", "words"),
-    [
-        (operator, name, words)
-        for table in (KINDS, OPTIONS)
-        for operator, entries in table.items()
-        for name, words in entries.items()
-    ],
-    ids=lambda value: value if isinstance(value, str) and " " not in value else "",
-)
-def test_kinds_and_options_are_described(operator, name, words):
-    assert len(words.split()) >= 2 and name not in words.split()[:1]
+def test_kinds_and_options_are_described():
+    entries = [
+        (operator, *entry) for table in (KINDS, OPTIONS) for operator in table for entry in table[operator].items()
+    ]
+    undescribed = [one for one in entries if len(one[2].split()) < 2 or one[1] in one[2].split()[:1]]
+    assert entries and undescribed == []
 
 
 def _texts() -> list[Path]:

@@ -65,13 +65,13 @@ def indexer_scores(
     if q_scale is not None:
         weights = weights * q_scale
     (queries, heads, width), keys, device = q.shape, k.shape[0], q.device
-    tokens = max(queries, keys)
+    tokens = max(queries, keys, 1)  # the module takes no empty batch
     # One token of the module carries query number n and key number n of the case.
     hidden = torch.zeros(1, tokens, width + heads, device=device)
     hidden[0, :keys, :width] = k.float()
     hidden[0, :queries, width:] = weights.float()
     lora = torch.zeros(1, tokens, heads * width, device=device)
-    lora[0, :queries] = q.reshape(queries, -1).float()
+    lora[0, :queries] = q.flatten(1).float()
     column = torch.arange(tokens, device=device)
     inside = torch.zeros(tokens, tokens, dtype=torch.bool, device=device)
     inside[:queries] = (column >= ks[:, None]) & (column < ke[:, None])

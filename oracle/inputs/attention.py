@@ -24,8 +24,10 @@ EDGES = (0, 63, 64, 127, 128)
 MIX = ("randn", "needle", "offset", "grid", "wide", "tagged", "negative", "sinktoken", "small")
 _CLASSES = 3
 #: What normal keys of the MHA form, and rows of the MQA form, are multiplied by.
-_KEYS = {"small": 0.1, "offset": 2.0, "negative": 0.5, "positive": 0.5}
-_ROWS = {"small": 0.1, "negative": 0.5, "positive": 0.5}
+_KEYS = {"small": 0.1, "offset": 2.0, "negative": 0.5, "positive": 0.5, "climbing": 0.5}
+_ROWS = {"small": 0.1, "negative": 0.5, "positive": 0.5, "climbing": 0.5}
+#: How much the score of a key of ``climbing`` is above the one before it, and over how many keys.
+_STEP, _CLIMB = 1.5, 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,8 @@ class Form:
     """v, or c."""
     shared: bool
     """One key head that holds the values as well (MQA)."""
+    powers: tuple[int, int] = (-40, 40)
+    """Least and largest power of two that keys of ``powers`` are multiplied by (see ``POWERS``)."""
 
 
 def _exact(value: float) -> float:
@@ -100,6 +104,18 @@ class Draw:
     def first(self) -> Tensor:
         return self.position == 0
 
+    def power(self, role: str, sign: int = 1) -> Tensor:
+        """A power of two for every request and, where keys have heads, head: the least, 1 and the largest in turn."""
+        head = torch.zeros_like(self.head) if self.form.shared else self.head
+        choice = (self.name + head + (rng.key(self.form.seed, f"{role}-power") & 0xFF)) % 3
+        least, most = self.form.powers
+        exponent = torch.tensor([least, 0, most], device=choice.device)[choice] * sign
+        return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
+
+    def blank(self, role: str) -> Tensor:
+        """Every third token of ``blank``, with all its heads; bool [m, 1, 1]."""
+        return rng.integers(rng.key(self.form.seed, f"{role}-blank"), 3, self.name, self.position) == 0
+
 
 def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
     """q: fp32 [m, heads, width]."""
@@ -111,6 +127,10 @@ def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
         return z * _latent_columns(form, z.device, 8.0, 1.0) if form.shared else z
     if kind == "small":
         return z * 0.3
+    if kind == "powers":
+        return z * draw.power("k", -1)
+    if kind == "blank":
+        return torch.where(draw.blank("q"), z * 0.0, z)
     if kind == "wide":
         return z * 4
     if kind == "needle":
@@ -123,7 +143,7 @@ def queries(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
         return _sparse(draw, "q", form.width, 2)
     if kind == "constant":
         return _level_query(draw, z) if form.shared else z
-    if kind in ("negative", "positive"):
+    if kind in ("negative", "positive", "climbing"):
         return z * 0.5 + draw.direction(0) * _mass_columns(form, z.device) * 2
     return z * 0.5 + draw.direction(0) * _mass_columns(form, z.device) * 0.5  # sinktoken
 
@@ -138,6 +158,11 @@ def keys(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
         return key + draw.direction(0) * _level(draw) * (draw.head % 2) * step
     if kind == "grid":
         return _sparse(draw, "k", form.width, 2)
+    if kind == "powers":
+        return draw.z("k", form.width) * draw.power("k")
+    if kind == "blank":
+        z = draw.z("k", form.width)
+        return torch.where(draw.blank("k"), z * 0.0, z)
     return draw.z("k", form.width) * _KEYS.get(kind, 1.0) + _pull(kind, draw)
 
 
@@ -155,6 +180,8 @@ def values(kind: str, form: Form, tokens: Tokens, heads: Tensor) -> Tensor:
     v = z + draw.columns("v-mean", width)
     if kind == "small":
         return v * 0.1
+    if kind == "powers":
+        return v * draw.power("v")
     return torch.where(draw.first(), v * 0.0625, v) if kind == "sinktoken" else v
 
 
@@ -179,7 +206,11 @@ def latents(kind: str, form: Form, tokens: Tokens) -> Tensor:
         z[..., :c] += draw.columns("kv-mean", c)
         if kind == "sinktoken":
             z = torch.where(draw.first(), z * 0.0625, z)
+        if kind == "powers":
+            z = z * draw.power("k")
         z = z * _ROWS.get(kind, 1.0) + _pull(kind, draw)
+        if kind == "blank":
+            z = torch.where(draw.blank("k"), z * 0.0, z)
     return z[:, 0]
 
 
@@ -207,9 +238,11 @@ def _pull(kind: str, draw: Draw) -> Tensor | float:
         return torch.where(draw.edge(), draw.direction(draw.choice("owned", False)) * draw.reach(14.0, 1.0), 0.0)
     if kind == "tagged":
         return torch.where(draw.edge(), draw.direction(0) * draw.reach(6.0, 1.0), 0.0)
-    if kind in ("negative", "positive", "sinktoken"):
+    if kind in ("negative", "positive", "sinktoken", "climbing"):
         columns = _mass_columns(draw.form, draw.heads.device)
         pull = draw.direction(0) * columns
+        if kind == "climbing":
+            return pull * (draw.position % _CLIMB) * draw.reach(_STEP, 2.0, float(columns.sum()))
         if kind != "sinktoken":
             return pull * draw.reach(200.0, 2.0, float(columns.sum())) * (-1 if kind == "negative" else 1)
         return torch.where(draw.first(), pull * draw.reach(12.0, 0.5, float(columns.sum())), 0.0)

@@ -72,7 +72,8 @@ def sparse_mqa(site: Site) -> dict[str, object]:
     if cache_format != "model":
         options["cache_format"] = cache_format
     if cache_format == "fp8_e4m3":
-        options |= {"q_scale": q_scale, "k_scale": k_scale}
+        stretch = latent_cache.stretched(case)
+        options |= {"q_scale": q_scale * stretch, "k_scale": k_scale / stretch}
     return options
 
 
@@ -176,8 +177,12 @@ def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection
 
 
 def _sinks(site: Site) -> Tensor:
-    """fp32 [h], natural log units: finite, head 1 -inf, head 4 +inf (its output is 0)."""
+    """fp32 [h], natural log units: finite, head 1 -inf, head 4 +inf (its output is 0). In some kinds exp of the sinks
+    of heads 5 and 6 overflows or vanishes."""
     heads = site.heads
     sink = rng.normal(rng.key(site.case.seed, "sink"), heads) * 2 + 3
     sink = torch.where(heads == 1, float("-inf"), sink)
-    return torch.where(heads == 4, float("inf"), sink)
+    sink = torch.where(heads == 4, float("inf"), sink)
+    if site.case.kind not in ("blank", "negative", "positive", "powers"):
+        return sink
+    return torch.where(heads == 5, 100.0, torch.where(heads == 6, -100.0, sink))

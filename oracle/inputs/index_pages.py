@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from . import rng, scores
+from .paged import first_of_each
 from .poison import poison, poison_of
 from .ranking import place_weights
 from .site import Site
@@ -35,16 +36,20 @@ def paged_indexer_scores(site: Site) -> dict[str, object]:
 
     rng.fill(q, queries)
     held = [-(-keys // PAGE) for keys in case.k_lens]
+    shared = "shared" in case.options and held[0] > 0
     offset = 2**31 // (PAGE * (width + SCALE_BYTES)) + 1 if "hugerows" in case.options else 0
     if "packed" in case.options:
         order, count = torch.arange(max(1, sum(held)), device=site.device) + offset, offset + max(1, sum(held))
     else:
         order = rng.permutation(rng.key(case.seed, "pages"), sum(held) + SPARE - 1, device=site.device) + 1 + offset
         count = offset + sum(held) + SPARE
-    _fill_cache(site, order, count, offset, width)
+    table = _table(site, order, held, count)
+    if shared:
+        table[:, 0] = torch.where(torch.tensor(held, device=site.device) > 0, table[0, 0], table[:, 0])
+    _fill_cache(site, table, count, offset, width)
     place_weights(site, width)
     site.int32("context_lens", torch.tensor(case.k_lens, device=site.device))
-    site.int32("block_table", _table(site, order, held, count))
+    site.int32("block_table", table)
     return {"max_model_len": max(case.k_lens) + PAGE * (rng.key(case.seed, "max-model-len") & 1)}
 
 
@@ -59,7 +64,7 @@ def _table(site: Site, order: Tensor, held: list[int], count: int) -> Tensor:
     return torch.where(used, order[(first + column).clamp(max=len(order) - 1)], other)
 
 
-def _fill_cache(site: Site, order: Tensor, count: int, offset: int, width: int) -> None:
+def _fill_cache(site: Site, table: Tensor, count: int, offset: int, width: int) -> None:
     case, tokens = site.case, site.batch.k
     shape = (count, PAGE * (width + SCALE_BYTES))
     # Gigabytes of pages in front are real memory on a GPU, and pages that nobody touches on a CPU.
@@ -83,9 +88,10 @@ def _fill_cache(site: Site, order: Tensor, count: int, offset: int, width: int) 
         scale[start + first : start + last] = spoilt(number).view(-1, PAGE)
 
     rng.by_chunks(count - start, shape[1], site.device, poisoned)
-    held = torch.tensor([-(-keys // PAGE) for keys in case.k_lens], device=site.device)
-    page = order[(held.cumsum(0) - held)[tokens.request] + tokens.position // PAGE]
-    slot = tokens.position % PAGE
+    page, slot = table[tokens.request, tokens.position // PAGE], tokens.position % PAGE
+    if "shared" in case.options:
+        kept = first_of_each(page * PAGE + slot)
+        tokens, page, slot = tokens[kept], page[kept], slot[kept]
     factor = scores.key_scales(case.kind, case.seed, tokens)
 
     def put(first: int, last: int) -> None:

@@ -24,6 +24,12 @@ ATTENTION: dict[str, str] = {
     "negative": "all scores near -200: a running maximum that starts at 0, empty rows, masked tiles that win",
     "sinktoken": "key 0 takes nearly all the mass, its v is small: underflow of the tail in low-precision weights",
     "positive": "all scores near 200: exp without a maximum overflows",
+    "climbing": "scores rise by 1.5 a key over 128 keys: hidden keys score far above those that are seen, and a "
+    "maximum that is renewed late lets exp overflow",
+    "blank": "every third key (row of the cache) and every third query is zero, of either sign: a score of exactly 0, "
+    "a row of zeros that counts",
+    "powers": "randn, queries times 2**40 and keys times 2**-40 or the other way round by request and head, so values: "
+    "a copy in fp16, outputs that saturate or are flushed (2**6 in fp16; in e4m3 scales far from 1)",
     "mixed": "each request (and head, where keys have heads) another kind: rules that hold on a sample of rows only",
 }
 
@@ -36,6 +42,7 @@ INDEXER: dict[str, str] = {
     "pow2": "randn with power-of-two key scales, as ue8m0 quantisers write",
     "saturated": "every value is 448 or -448, the ends of e4m3: products overflow an fp16 accumulator",
     "zerokeys": "every third key is a block of zeros with the least scale of a quantiser: scales in the wrong place",
+    "powers": "queries and keys times 2**40, 1 or 2**-40 (less in fp16 and e4m3): a copy in fp16, clamped scores",
     "farscales": "scales over 2**-22..2**22, the least that a quantiser writes among them: scales flushed or clamped",
 }
 
@@ -51,6 +58,7 @@ TOPK: dict[str, str] = {
     "nan": "a few NaN inside the window, which rank above +inf: uninitialised slots",
     "signed": "half the scores are zeros of either sign, which are equal: a rank taken from the bits of -0",
     "spread": "magnitudes over 2**-96..2**120, in some rows large or small alone: scores clamped or flushed",
+    "specials": "NaN, +inf and -inf, each in a quarter of the columns: all three ranked in one row",
     "crowded": "rows in turn: -inf alone, NaN or +inf in half the columns, -inf in nine of ten: more of them than k",
 }
 
@@ -58,6 +66,9 @@ MERGE: dict[str, str] = {
     "randn": "both sides filled, lse a few units apart",
     "wide": "lse up to 200 apart, of either sign: overflow of exp without a common maximum, base-2 logs",
     "empties": "a side or both with lse -inf, NaN in the empty side's out: 0 * NaN, -inf - -inf",
+    "leftovers": "the same with NaN, infinities or large numbers in the empty side's out: NaN that is cleaned alone",
+    "powers": "outputs times 2**40, 1 or 2**-40 (2**6 in fp16), lse up to 2000 in size on both sides alike: a copy in "
+    "fp16, outputs that saturate, an lse taken for that of an empty side",
     "ties": "lse equal on both sides or one step of fp32 apart, beside ordinary ones: a side that takes all",
 }
 
@@ -69,6 +80,7 @@ QUANTISER: dict[str, str] = {
     "tiny": "blocks around and below every floor: 1e-4 taken for 1e-10, a floor on the wrong quantity",
     "nonfinite": "NaN and infinities inside blocks: a maximum that spreads them, a cast that does not saturate",
     "spread": "blocks over 2**-72..2**72: a scale that is clamped, or wraps in its exponent",
+    "large": "blocks over 2**60..2**120, near the end of bf16 and fp32: the same at the top",
 }
 
 STORED: dict[str, str] = {

@@ -47,6 +47,12 @@ def whole_scales(case: Case) -> tuple[float, float]:
     return (float(torch.tensor(q_scale)), float(torch.tensor(k_scale)))
 
 
+def stretched(case: Case) -> float:
+    """What q_scale is multiplied and k_scale divided by in kind ``powers``: one of them is far above 1, k_scale where
+    rows come one by one."""
+    return 1.0 if case.kind != "powers" else 2.0 ** (10 if "pages" in case.options else -10)
+
+
 def tile_steps(case: Case, form: Form, device: torch.device) -> Tensor:
     """Factor of each value column that ``wide-scales`` asks for; fp32 [c + r], ones otherwise."""
     column = torch.arange(form.width, device=device)

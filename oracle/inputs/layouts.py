@@ -9,7 +9,7 @@ from ..case import Case
 from . import patterns, quantised, rng
 from .batch import names_of
 from .options import pattern_of
-from .paged import Pages, new_slots, pages_of
+from .paged import Pages, first_of_each, new_slots, pages_of
 from .poison import poison, poison_of
 from .site import Site
 
@@ -148,9 +148,10 @@ def build_mask(site: Site) -> dict[str, object]:
     case, device = site.case, site.device
     keys = torch.tensor(case.k_lens, device=device)
     starts, lengths = torch.zeros_like(keys), keys
-    if "chunk" in case.options:
+    if "chunk" in case.options or "late" in case.options:
         request = torch.tensor(names_of(case), device=device)
         starts = rng.integers(rng.key(case.seed, "chunk"), keys // 2 + 1, request)
+        starts += keys // 2 if "late" in case.options else 0
         lengths = (keys - starts + 1) // 2 + rng.integers(rng.key(case.seed, "span"), (keys - starts) // 2 + 1, request)
     site.int32("indices", _positions(site, int(keys.max())))
     site.int32("cu_q", site.batch.cu_q)
@@ -198,7 +199,13 @@ def _place_new(site: Site, name: str, width: int, block: int) -> None:
     """Values of the new tokens, [s, width]."""
     case, tokens = site.case, site.batch.q
     target = site.arena.allocate(name, (case.queries, width), site.dtype)
-    rng.fill(target, lambda a, b: quantised.values(case.kind, name, case.seed, tokens[a:b], width, block, site.dtype))
+    # What is divided by one scale for all meets the edges of codes where it is a multiple of that scale.
+    unit = _k_scale(case) if case.kind == "edges" and cache_format_of(case) == "fp8_e4m3" else 1.0
+
+    def rows(start: int, stop: int) -> Tensor:
+        return quantised.values(case.kind, name, case.seed, tokens[start:stop], width, block, site.dtype) * unit
+
+    rng.fill(target, rows)
 
 
 def _allocate_cache(site: Site, pages: Pages, cache_format: str, c: int, r: int) -> Tensor:
@@ -232,10 +239,12 @@ def _allocate(site: Site, name: str, pages: Pages, shape: tuple[int, ...], dtype
 
 
 def _gathered(site: Site, pages: Pages) -> tuple[Tensor, Tensor]:
-    """Slots of the gathered tokens that have one, and which tokens these are."""
+    """Slots of the gathered tokens that have one, and which tokens these are; of tokens that share one the first."""
     k = site.batch.k
     slots = pages.slots(k.request, k.position + pages.starts[k.request])
     kept = torch.nonzero(slots >= 0).flatten()
+    if "shared" in site.case.options:
+        kept = kept[first_of_each(slots[kept])]
     return slots[kept], kept
 
 

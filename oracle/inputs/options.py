@@ -38,9 +38,12 @@ _SLOTS = {
 _HUGE_PAGES = {
     "hugerows": "the pages in use lie past element 2**31 of the cache (gigabytes; on a CPU of addresses only)"
 }
+_SHARED = {"shared": "all requests begin with the same page, as those of one prompt do"}
 _PACKED = {"packed": "pages lie in order and fill the cache: page 0 and the last one are in use, runs are consecutive"}
 _PAGES = {**_SIZES, **_PACKED}
 _CHUNK = {"chunk": "requests begin at a position of their own, seldom the first of a page"}
+_LATE = {"late": "requests begin eight pages or more into their context"}
+_REVERSED = {"reversed": "tokens come last first: their slots descend"}
 _HOLES = {"holes": "one page in three is missing: its entry in the block table is -1 or outside the cache"}
 
 OPTIONS: dict[str, dict[str, str]] = {
@@ -71,20 +74,32 @@ OPTIONS: dict[str, dict[str, str]] = {
     "paged_indexer_scores": {
         **_Q_SCALE,
         **_PACKED,
+        **_SHARED,
         "hugerows": "the pages in use lie past byte 2**31 of the cache (on a CPU these are addresses only)",
         **_POISON,
     },
     "topk_select": {**_BACKWARDS, **_POISON},
     "merge_lse": {},
     "quantize": {**_SCALES, "ue8m0": "scales stored as exponent bytes", **_FLOORS},
-    "write_cache": {**_FORMATS, **_SCALES, **_FLOORS, **_PAGES, **_SLOTS, **_CHUNK, **_HUGE_PAGES, **_POISON},
-    "write_index": {**_SCALES, **_PAGES, **_SLOTS, **_CHUNK, **_HUGE_PAGES, **_POISON},
-    "gather": {**_FORMATS, **_PAGES, **_CHUNK, **_HOLES, **_HUGE_PAGES, **_POISON},
-    "gather_index": {**_PAGES, **_CHUNK, **_HOLES, **_HUGE_PAGES, **_POISON},
+    "write_cache": {
+        **_FORMATS,
+        **_SCALES,
+        **_FLOORS,
+        **_PAGES,
+        **_SLOTS,
+        **_REVERSED,
+        **_CHUNK,
+        **_HUGE_PAGES,
+        **_POISON,
+    },
+    "write_index": {**_SCALES, **_PAGES, **_SLOTS, **_REVERSED, **_CHUNK, **_HUGE_PAGES, **_POISON},
+    "gather": {**_FORMATS, **_PAGES, **_SHARED, **_CHUNK, **_LATE, **_HOLES, **_HUGE_PAGES, **_POISON},
+    "gather_index": {**_PAGES, **_SHARED, **_CHUNK, **_LATE, **_HOLES, **_HUGE_PAGES, **_POISON},
     "convert_indices": {
         **INDEX_PATTERNS,
         **_EMPTY,
         **_PAGES,
+        **_SHARED,
         **_HOLES,
         "compact": "valid entries come first, in their order",
         "padded-pages": "pages lie three rows further apart than they are long",
@@ -94,6 +109,7 @@ OPTIONS: dict[str, dict[str, str]] = {
         **INDEX_PATTERNS,
         **_EMPTY,
         **_CHUNK,
+        "late": "requests begin in the middle of their keys or behind it",
         "global": "one mask for all chunks: the last word of row 0 holds where the keys of the request begin",
     },
 }
@@ -108,6 +124,7 @@ EXCLUSIVE = (
     ("poison-nan", "poison-huge", "poison-stale"),
     ("highrows", "hugerows"),
     ("packed", "row0"),
+    ("chunk", "late"),
     tuple(_FORMATS),
     tuple(_SIZES),
     ("fp32-scales", "ue8m0"),

@@ -54,9 +54,21 @@ def page_size(case: Case) -> int:
     return next((PAGE_SIZES[option] for option in case.options if option in PAGE_SIZES), PAGE_SIZE)
 
 
+def first_of_each(slots: Tensor) -> Tensor:
+    """Places in ``slots`` [m] at which a slot stands for the first time: requests may share a page."""
+    order = torch.argsort(slots, stable=True)
+    ordered = slots[order]
+    new = torch.ones_like(ordered, dtype=torch.bool)
+    new[1:] = ordered[1:] != ordered[:-1]
+    return order[new].sort().values
+
+
 def starts_of(site: Site, size: int) -> Tensor:
-    """int64 [b]: 0, or with ``chunk`` a position of up to two pages and a bit, seldom on the edge of a page."""
+    """int64 [b]: 0, or with ``chunk`` a position of up to two pages and a bit, with ``late`` eight pages or more into
+    the request; seldom on the edge of a page."""
     requests = torch.tensor(names_of(site.case), device=site.device)
+    if "late" in site.case.options:
+        return 8 * size + rng.integers(rng.key(site.case.seed, "starts"), 32 * size, requests)
     if "chunk" not in site.case.options:
         return torch.zeros_like(requests)
     return rng.integers(rng.key(site.case.seed, "starts"), 2 * size + 3, requests)
@@ -80,6 +92,8 @@ def pages_of(site: Site, row_bytes: int = 0) -> Pages:
     held = column < counts[:, None]
     number = (torch.cumsum(counts, 0) - counts)[:, None] + column
     own = order[number.clamp(max=max(0, total - 1))] if total else torch.zeros_like(number)
+    if "shared" in case.options and most:
+        own[:, 0] = torch.where(held[:, 0] & held[0, 0], own[0, 0], own[:, 0])
     request = torch.tensor(names_of(case), device=device)[:, None]
     outside = torch.tensor([-1, blocks, -(2**31), 2**31 - 1], device=device)
     stray = outside[rng.integers(rng.key(case.seed, "stray"), 4, request, column)]
@@ -100,6 +114,8 @@ def new_slots(site: Site, pages: Pages) -> Tensor:
     drawn = rng.integers(rng.key(case.seed, "ignored"), 4, q.name, q.position)
     if "padding" in case.options:
         slots = torch.where(drawn == 0, -1, slots)
+    if "reversed" in case.options:
+        slots, drawn = slots.flip(0), drawn.flip(0)
     if "outside" in case.options:
         rows = pages.blocks * pages.size
         table = torch.tensor([rows, rows + 5, -rows, 2**40 + 1], device=slots.device)

@@ -21,6 +21,7 @@ INDEX_PATTERNS: dict[str, str] = {
     "trailing": "at least half the slots -1, last",
     "invalid": "at least half the slots invalid and scattered: INT_MIN, -123456, -1, n, n+1, n+114514, INT_MAX",
     "duplicates": "keys drawn with replacement from few, each counting every time",
+    "islands": "as leading, but every second tile of 64 slots is -1, and has tiles with keys on both sides",
     "prefix": "the first keys, ascending",
     "window": "the last visible keys, ascending",
     "overlapping": "runs of 64 queries share three keys in four, drawn from what the first of them sees",
@@ -34,6 +35,8 @@ MASK_PATTERNS: dict[str, str] = {
     "blocks": "whole tiles of 64 and 128 keys empty, half the bits of the others set",
 }
 _INT_MAX = 2**31 - 1
+#: Slots in a tile of ``islands``.
+TILE = 64
 #: Queries in a row that share most of their keys under ``overlapping``, and how many in four they share.
 _RUN, _SHARED = 64, 3
 _ALL = 0xFFFFFFFF
@@ -96,6 +99,8 @@ def _order(pattern: str, stream: int, chosen: Tensor, q: Tokens) -> Tensor:
     if pattern in ("interleaved", "invalid"):
         return torch.argsort(keys, dim=1, stable=True)
     order = torch.argsort(torch.where(chosen < 0, keys + half, keys - half), dim=1, stable=True)
+    if pattern == "islands":
+        return order.scatter(1, torch.argsort((slot // TILE) % 2, stable=True).expand_as(order), order.clone())
     used = (chosen >= 0).sum(1, keepdim=True)
     for rank, place in enumerate((0, -1, *EDGES[1:])):
         target = used - 1 if place < 0 else torch.full_like(used, place)

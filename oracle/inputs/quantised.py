@@ -31,6 +31,8 @@ def values(kind: str, role: str, seed: int, tokens: Tokens, width: int, block: i
         power = power - 22
     if kind == "spread":
         power = power * 12 + 24  # from -72 to 72
+    if kind == "large":
+        power = power * 5 + 100  # from 60 to 120
     if kind == "edges":
         return _edges(seed, role, place, in_block, dims % block, power, dtype)
     drawn = z * _power(power)

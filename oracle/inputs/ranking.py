@@ -34,13 +34,14 @@ def indexer_scores(site: Site) -> dict[str, object]:
     seen = batch.k.queries > 0
     name = poison_of(case.options, case.seed)
     q = site.arena.allocate("q", (case.queries, case.heads, width), site.dtype)
-    rng.fill(q, lambda a, b: scores.index_vectors(case.kind, "q", case.seed, batch.q[a:b], case.heads, width))
+    form = (case.heads, width, case.dtype)
+    rng.fill(q, lambda a, b: scores.index_vectors(case.kind, "q", case.seed, batch.q[a:b], *form))
     bad = poison(name, case.seed, "k", width, site.dtype)
     k = site.arena.allocate("k", (case.keys, width), site.dtype)
 
     def keys(start: int, stop: int) -> Tensor:
         part = batch.k[start:stop]
-        drawn = scores.index_vectors(case.kind, "k", case.seed, part, 1, width)[:, 0]
+        drawn = scores.index_vectors(case.kind, "k", case.seed, part, 1, width, case.dtype)[:, 0]
         return torch.where(seen[start:stop, None], drawn, bad(part.number))
 
     rng.fill(k, keys)
@@ -83,15 +84,17 @@ def topk_select(site: Site) -> dict[str, object]:
 
 
 def merge_lse(site: Site) -> dict[str, object]:
-    """out_a [s,h,v], lse_a fp32 [s,h] and the same for b; an empty side's out is NaN. There are no options."""
+    """out_a [s,h,v], lse_a fp32 [s,h] and the same for b; an empty side's out is left over. There are no options."""
     case, q, width = site.case, site.batch.q, site.geometry.v_head_dim
     for side in ("a", "b"):
         out = site.arena.allocate(f"out_{side}", (case.queries, case.heads, width), site.dtype)
         lse = scores.partial_lse(case.kind, side, case.seed, q, case.heads)
 
         def rows(start: int, stop: int, side: str = side, lse: Tensor = lse) -> Tensor:
-            drawn = scores.partial_out(side, case.seed, q[start:stop], case.heads, width)
-            return torch.where(lse[start:stop, :, None] == float("-inf"), float("nan"), drawn)
+            part = q[start:stop]
+            drawn = scores.partial_out(case.kind, side, case.seed, part, case.heads, width, case.dtype)
+            left = scores.leftover(case.kind, case.seed, part, case.heads)
+            return torch.where(lse[start:stop, :, None] == float("-inf"), left, drawn)
 
         rng.fill(out, rows)
         site.arena.place(f"lse_{side}", lse)

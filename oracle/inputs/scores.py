@@ -9,10 +9,13 @@ from torch import Tensor
 
 from . import rng
 from .batch import Tokens
+from .tensors import POWERS
 
 
-def index_vectors(kind: str, role: str, seed: int, tokens: Tokens, heads: int, width: int) -> Tensor:
-    """Indexer q (``heads`` of them) or k (one): fp32 [m, heads, width]."""
+def index_vectors(
+    kind: str, role: str, seed: int, tokens: Tokens, heads: int, width: int, dtype: str = "e4m3"
+) -> Tensor:
+    """Indexer q (``heads`` of them) or k (one): fp32 [m, heads, width]; ``dtype`` is what they will be stored in."""
     device = tokens.name.device
     head, dims = torch.arange(heads, device=device).view(1, -1, 1), torch.arange(width, device=device)
     place = (tokens.name.view(-1, 1, 1), tokens.position.view(-1, 1, 1), head, dims)
@@ -31,7 +34,16 @@ def index_vectors(kind: str, role: str, seed: int, tokens: Tokens, heads: int, w
     z = rng.normal(stream, *place)
     if kind in ("negative", "clustered"):
         return (z.abs() + 0.125) * (-1 if role == "k" else 1)
+    if kind == "powers":
+        return z * _turned(seed, role, POWERS[dtype], *place[:2])
     return z * 8 if kind == "wide" and role == "q" else z
+
+
+def _turned(seed: int, role: str, powers: tuple[int, int], *place: Tensor) -> Tensor:
+    """The least of the powers of two, 1 or the largest by place, fp32."""
+    table = torch.tensor([powers[0], 0, powers[1]], device=place[0].device)
+    exponent = table[rng.integers(rng.key(seed, f"{role}-power"), 3, *place)]
+    return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
 
 
 def index_weights(kind: str, seed: int, tokens: Tokens, heads: int, width: int) -> Tensor:
@@ -105,6 +117,10 @@ def selection_scores(kind: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
         return z * ((power + 127) << 23).to(torch.int32).view(torch.float32)
     if kind == "crowded":
         return _crowded(seed, q, column, z)
+    if kind == "specials":
+        table = torch.tensor([float("nan"), float("inf"), float("-inf")], device=z.device)
+        drawn = rng.integers(rng.key(seed, "specials"), 4, *row, column)
+        return torch.where(drawn < 3, table[drawn.clamp(max=2)], z)
     if kind == "infs":
         drawn = rng.integers(rng.key(seed, "infs"), 16, *row, column)
         z = torch.where(drawn == 0, float("inf"), torch.where(drawn < 5, float("-inf"), z))
@@ -138,12 +154,24 @@ def garbage_scores(name: str, seed: int, q: Tokens, column: Tensor) -> Tensor:
     return torch.where(drawn < 3, fixed[drawn.clamp(max=2)], stale)
 
 
-def partial_out(side: str, seed: int, q: Tokens, heads: int, width: int) -> Tensor:
+def partial_out(kind: str, side: str, seed: int, q: Tokens, heads: int, width: int, dtype: str) -> Tensor:
     """Output of one side of a merge: fp32 [m, heads, width], with a mean of its own for each side."""
     device = q.name.device
     head, dims = torch.arange(heads, device=device).view(1, -1, 1), torch.arange(width, device=device)
     z = rng.normal(rng.key(seed, f"out-{side}"), q.name.view(-1, 1, 1), q.position.view(-1, 1, 1), head, dims)
-    return z + (0.5 if side == "a" else -0.5)
+    z = z + (0.5 if side == "a" else -0.5)
+    if kind == "powers":
+        return z * _turned(seed, "out", POWERS[dtype], q.name.view(-1, 1, 1), q.position.view(-1, 1, 1), head)
+    return z
+
+
+def leftover(kind: str, seed: int, q: Tokens, heads: int) -> Tensor:
+    """What the buffer of an empty side holds: fp32 [m, heads, 1], NaN, or an infinity, or what fp16 ends with."""
+    if kind != "leftovers":
+        return torch.full((len(q.name), heads, 1), float("nan"), device=q.name.device)
+    table = torch.tensor([float("nan"), float("inf"), float("-inf"), 65504.0], device=q.name.device)
+    place = (q.name.view(-1, 1), q.position.view(-1, 1), torch.arange(heads, device=q.name.device))
+    return table[rng.integers(rng.key(seed, "leftover"), 4, *place)][..., None]
 
 
 def partial_lse(kind: str, side: str, seed: int, q: Tokens, heads: int) -> Tensor:
@@ -152,6 +180,8 @@ def partial_lse(kind: str, side: str, seed: int, q: Tokens, heads: int) -> Tenso
     z = rng.normal(rng.key(seed, f"lse-{side}"), *place)
     if kind == "wide":
         return z * 60
+    if kind == "powers":
+        return (rng.normal(rng.key(seed, "lse"), *place) * 600).clamp(-2000, 2000) + z
     if kind == "ties":
         # Half the pairs apart, so that exchanged sides show; of the others half equal, half one step of fp32 apart.
         common = rng.normal(rng.key(seed, "lse"), *place) * 4
@@ -159,7 +189,7 @@ def partial_lse(kind: str, side: str, seed: int, q: Tokens, heads: int) -> Tenso
         near = torch.where(rng.integers(rng.key(seed, f"step-{side}"), 2, *place) == 0, step, common)
         return torch.where(rng.integers(rng.key(seed, "apart"), 2, *place) == 0, common + z, near)
     lse = z + 5
-    if kind == "empties":
+    if kind in ("empties", "leftovers"):
         # 0: a is empty, 1: b is, 2: both are, 3 and above: neither.
         drawn = rng.integers(rng.key(seed, "empties"), 6, *place)
         empty = (drawn == 2) | (drawn == (0 if side == "a" else 1))

@@ -12,7 +12,7 @@ from ..geometry import Geometry
 from .arena import Arena
 from .attention import Form
 from .batch import Batch
-from .tensors import DTYPES
+from .tensors import DTYPES, POWERS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,9 @@ class Site:
         width, value_width = (
             (geometry.latent_dim, geometry.kv_lora_rank) if shared else (geometry.qk_head_dim, geometry.v_head_dim)
         )
-        return Form(self.case.seed, geometry.softmax_scale, width, value_width, shared)
+        # Tiles of fp8_ds_mla have a least scale of 1e-4: below it all codes are 0.
+        powers = (0, 30) if "ds-mla" in self.case.options else POWERS[self.case.dtype]
+        return Form(self.case.seed, geometry.softmax_scale, width, value_width, shared, powers)
 
     def int32(self, name: str, values: Tensor) -> Tensor:
         """A guarded int32 copy of integer ``values``."""

@@ -17,6 +17,9 @@ DTYPES: dict[str, torch.dtype] = {
     "fp32": torch.float32,
     "e4m3": torch.float8_e4m3fn,
 }
+#: Least and largest power of two that values of kind ``powers`` are multiplied by: well inside the format, and where it
+#: is bf16 or fp32 far outside of fp16. In e4m3 the largest codes are met.
+POWERS: dict[str, tuple[int, int]] = {"bf16": (-40, 40), "fp16": (-6, 6), "fp32": (-40, 40), "e4m3": (-2, 4)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ..inputs import kinds_of
+from .reach import OWN_KINDS
 from .row import Row, ragged
 
 _NEW = ragged((5, 21), (9, 40), (2, 2))
@@ -57,13 +58,18 @@ QUICK: dict[str, tuple[Row, ...]] = {
 _FORMATS = ((), ("fp8_e4m3",), ("fp8_ds_mla",))
 
 
+def _kinds(operator: str) -> tuple[str, ...]:
+    """The kinds that are tried with every format; the others have rows in ``sizes``."""
+    return tuple(kind for kind in kinds_of(operator) if kind not in OWN_KINDS[operator])
+
+
 def full(indexer: bool) -> dict[str, tuple[Row, ...]]:
     """Every kind with every format and page size; the indexer's caches only where the model has an indexer."""
     sizes = (("page-1",), ("page-16",), ())
     new, context = ragged((33, 129), (1, 64), (7, 7), (3, 0)), ragged((1, 129), (1, 64), (1, 0), (1, 65))
     written = tuple(
         Row(*new, kind, (*fmt, *size, "padding"), dtype=dtype)
-        for kind in kinds_of("write_cache")
+        for kind in _kinds("write_cache")
         for fmt, dtype in zip(_FORMATS, ("bf16", "fp32", "bf16"), strict=True)
         for size in sizes
     )
@@ -72,7 +78,7 @@ def full(indexer: bool) -> dict[str, tuple[Row, ...]]:
     rows: dict[str, tuple[Row, ...]] = {
         "quantize": tuple(
             Row(*ragged((1, 65)), kind, rule, dtype=dtype)
-            for kind in kinds_of("quantize")
+            for kind in _kinds("quantize")
             for rule, dtype in zip(rules, ("bf16", "fp32", "fp16", "bf16"), strict=True)
         ),
         "write_cache": written,
@@ -94,7 +100,7 @@ def full(indexer: bool) -> dict[str, tuple[Row, ...]]:
         ),
     }
     if indexer:
-        rows["write_index"] = tuple(Row(*new, kind, size) for kind in kinds_of("write_index") for size in sizes)
+        rows["write_index"] = tuple(Row(*new, kind, size) for kind in _kinds("write_index") for size in sizes)
         rows["gather_index"] = tuple(
             Row(*context, kind, (*size, "chunk")) for kind in kinds_of("gather") for size in sizes
         )

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 from ..case import Case
 from .row import Row, ragged
+from .sizes import SIZES
 
 #: The model whose dims the rows have. It has an indexer, and rotated dims.
 GEOMETRY = "deepseek-v3.2"
@@ -38,7 +39,7 @@ _WRITTEN = ragged((300, 330), (3, 0), (17, 20))
 _CONTEXTS = ragged((1, 0), (1, 0), *((1, 1 + 9 * i % 23) for i in range(70)), (1, 0), (1, 0), (1, 6), (1, 0))
 _FAR = ragged((3, 90), (2, 38))
 
-REACH: dict[str, dict[str, Row]] = {
+_PAST: dict[str, dict[str, Row]] = {
     "dense_mha": {
         "requests": Row(*_MANY, heads=1),
         "edges": Row(*_EDGES, heads=1),
@@ -151,15 +152,20 @@ REACH: dict[str, dict[str, Row]] = {
     },
 }
 
+#: By operator and name: rows that go past a size, then those that meet one (``sizes``).
+REACH = {operator: {**rows, **SIZES.get(operator, {})} for operator, rows in _PAST.items()}
 #: Kinds that have their rows above alone, and are not repeated at every edge of every geometry.
 OWN_KINDS: dict[str, tuple[str, ...]] = {
-    "dense_mha": ("positive",),
-    "masked_mha": ("positive",),
-    "sparse_mqa": ("positive",),
-    "indexer_scores": ("farscales",),
-    "paged_indexer_scores": ("farscales",),
-    "topk_select": ("signed", "spread", "crowded"),
-    "merge_lse": ("ties",),
+    "dense_mha": ("positive", "climbing", "blank", "powers"),
+    "masked_mha": ("positive", "climbing", "blank", "powers"),
+    "sparse_mqa": ("positive", "climbing", "blank", "powers"),
+    "indexer_scores": ("farscales", "powers"),
+    "paged_indexer_scores": ("farscales", "powers"),
+    "topk_select": ("signed", "spread", "crowded", "specials"),
+    "merge_lse": ("ties", "leftovers", "powers"),
+    "quantize": ("large",),
+    "write_cache": ("large",),
+    "write_index": ("large",),
 }
 
 

@@ -21,6 +21,7 @@ from attnoracle.oracle.case import Case
 from attnoracle.oracle.check import AGAIN, FRESH_SEEDS, SEED_STRIDE, check
 from attnoracle.oracle.errors import BadInput
 from attnoracle.oracle.judge.findings import Judgement
+from attnoracle.oracle.value_range import leaves_range
 from attnoracle.oracle.verdict import Verdict
 from attnoracle.reference import dense_mha, topk_select
 
@@ -365,3 +366,14 @@ def test_the_first_import_of_torchs_compiler_is_no_change_of_global_state():
     env = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     told = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
     assert told.stdout.splitlines() == ["[]", "['torch.manual_seed']"]
+
+
+def test_a_contract_of_less_range_is_not_put_to_values_beyond_it():
+    case = Case.parse("dense_mha:glm-5:h2:q3:k9:bf16:powers:contiguous:-:s0")
+    for field in ("partials", "output", "accumulator"):
+        assert "in fp16" in leaves_range(case, Contract(**{field: "fp16"}))
+    assert leaves_range(case, Contract(partials="bf16", probabilities="fp16")) is None
+    assert leaves_range(replace(case, dtype="fp16"), Contract(output="fp16")) is None
+    assert leaves_range(replace(case, kind="randn"), Contract(partials="fp16")) is None
+    assert check(replace(CASE, kind="powers"), implementation(right, partials="fp16")).status == "UNSUPPORTED"
+    assert check(replace(CASE, kind="powers"), implementation(right)).status == "PASS"

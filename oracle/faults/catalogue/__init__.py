@@ -24,6 +24,7 @@ from .pairs import PAIRS
 from .pipeline import PIPELINE
 from .quantisation import QUANTISATION
 from .reach import REACH
+from .sizes import SIZES
 from .softmax import SOFTMAX
 from .state import STATE
 from .topk import TOPK
@@ -64,6 +65,7 @@ _LISTED: tuple[Fault, ...] = (
     *LAYOUT_PLACES,
     *TRITON_LAYOUTS,
     *REACH,
+    *SIZES,
     *PAIRS,
 )
 

@@ -65,6 +65,37 @@ def test_where_the_minus_ones_lie() -> None:
     assert drawn("causal-random")[8][3:] == [-1] * 21
 
 
+def test_islands_lie_between_empty_tiles(build: Build) -> None:
+    tensors = build("sparse_mqa", q_lens=(3,), k_lens=(400,), topk=192, options=("islands",)).tensors
+    used = (tensors["indices"] >= 0).view(3, 3, 64).any(-1)
+    assert used.tolist() == [[True, False, True]] * 3
+    kept = tensors["indices"][0][tensors["indices"][0] >= 0]
+    assert len(kept) == 96 == len(kept.unique())
+
+
+@pytest.mark.parametrize("operator", ["gather", "gather_index", "convert_indices", "paged_indexer_scores"])
+def test_requests_of_one_prompt_share_their_first_page(build: Build, operator: str) -> None:
+    lens = {"q_lens": (1, 1, 1), "k_lens": (140, 70, 3)}
+    table = build(operator, options=("shared",), **lens).tensors["block_table"]
+    assert table[:, 0].unique().numel() == 1 and int(table[0, 1]) != int(table[1, 1])
+    one, same = (build(operator, options=("shared",), seed=4, **lens).fingerprint() for _ in range(2))
+    assert one == same
+
+
+def test_late_requests_start_pages_into_their_context(build: Build) -> None:
+    for operator in ("gather", "gather_index"):
+        inputs = build(operator, options=("late", "page-16"))
+        assert int(inputs.tensors["starts"].min()) >= 128
+    starts = build("build_mask", options=("late",), k_lens=(140, 70, 9, 30)).tensors["starts"]
+    assert bool((starts >= torch.tensor([70, 35, 4, 15])).all())
+
+
+def test_reversed_tokens_have_descending_slots(build: Build) -> None:
+    lens = {"q_lens": (12,), "k_lens": (12,)}
+    plain, turned = (build("write_cache", options=o, **lens).tensors["slots"] for o in ((), ("reversed",)))
+    assert torch.equal(plain.flip(0), turned) and bool((turned.diff() < 0).all())
+
+
 def test_prefix_window_and_duplicates() -> None:
     assert drawn("prefix")[0] == list(range(24))
     assert drawn("window")[0] == list(range(114, 138))

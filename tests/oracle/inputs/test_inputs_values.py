@@ -29,6 +29,9 @@ GOLDEN = {
     ("dense_mha", "sinktoken"): "cd763ee58ff262e4",
     ("dense_mha", "mixed"): "0b9341ec45cd2de2",
     ("dense_mha", "positive"): "84d716212d672150",
+    ("dense_mha", "climbing"): "9204bbc5ba57f1b8",
+    ("dense_mha", "blank"): "9e38e9f2eb0ccfab",
+    ("dense_mha", "powers"): "76aba07c714d77e9",
     ("masked_mha", "randn"): "3ffb075101f2042f",
     ("masked_mha", "small"): "6f1fda19811dad13",
     ("masked_mha", "wide"): "d551252dd6e9a310",
@@ -41,6 +44,9 @@ GOLDEN = {
     ("masked_mha", "sinktoken"): "26a4575c14b6100e",
     ("masked_mha", "mixed"): "c2c06306d903d12f",
     ("masked_mha", "positive"): "3d4eaa424b5dfcac",
+    ("masked_mha", "climbing"): "1a23713d944e94bd",
+    ("masked_mha", "blank"): "f70939d4f51132b6",
+    ("masked_mha", "powers"): "bd98fbb0910a12ca",
     ("sparse_mqa", "randn"): "e49dd49eff2eab71",
     ("sparse_mqa", "small"): "6b7503dafb334718",
     ("sparse_mqa", "wide"): "f127830b99f80c06",
@@ -53,6 +59,9 @@ GOLDEN = {
     ("sparse_mqa", "sinktoken"): "8b96ac6b09697506",
     ("sparse_mqa", "mixed"): "6674c402f01fddd1",
     ("sparse_mqa", "positive"): "e724bb4b24b2b7ec",
+    ("sparse_mqa", "climbing"): "c3f2d84344065f70",
+    ("sparse_mqa", "blank"): "6902ea6f2f6a2dd6",
+    ("sparse_mqa", "powers"): "fcbd4e5eea059d7b",
     ("indexer_scores", "randn"): "433f0079a7bdb899",
     ("indexer_scores", "negative"): "773c8155da73d9ce",
     ("indexer_scores", "clustered"): "bc94cf71c0634c9d",
@@ -62,6 +71,7 @@ GOLDEN = {
     ("indexer_scores", "saturated"): "a328b8046cd32378",
     ("indexer_scores", "zerokeys"): "26f6af4dd60fbc25",
     ("indexer_scores", "farscales"): "403734d337a9648c",
+    ("indexer_scores", "powers"): "50466a714f59cae3",
     ("paged_indexer_scores", "randn"): "feedbc796cf356ce",
     ("paged_indexer_scores", "negative"): "503f3bb286c8a19c",
     ("paged_indexer_scores", "clustered"): "93fc2becf327cd94",
@@ -71,6 +81,7 @@ GOLDEN = {
     ("paged_indexer_scores", "saturated"): "abb2acdeb8f969ed",
     ("paged_indexer_scores", "zerokeys"): "94bdc06f1b2ef8b6",
     ("paged_indexer_scores", "farscales"): "92e60d1aaf227ff2",
+    ("paged_indexer_scores", "powers"): "16b069705e7df389",
     ("topk_select", "randn"): "edd73b8ea2f26a0d",
     ("topk_select", "ties"): "b34f6acbfaf1b99d",
     ("topk_select", "clustered"): "980b2eaadaf4a19d",
@@ -83,28 +94,34 @@ GOLDEN = {
     ("topk_select", "signed"): "3aca60e4fe649772",
     ("topk_select", "crowded"): "97e21ce58c5cd7f4",
     ("topk_select", "spread"): "34a92e7a99c84ddc",
+    ("topk_select", "specials"): "48ca7eac224be4fd",
     ("merge_lse", "randn"): "34bed2b02e2efce8",
     ("merge_lse", "wide"): "a9f269505c93d66a",
     ("merge_lse", "empties"): "18fe8c800e0b78aa",
     ("merge_lse", "ties"): "7541ffde12cdc6d3",
+    ("merge_lse", "leftovers"): "79145c5ae6af2dec",
+    ("merge_lse", "powers"): "681eebc1108e003a",
     ("quantize", "randn"): "d9df0f1a00e62ecc",
     ("quantize", "edges"): "a0ee678356b308b4",
     ("quantize", "zeros"): "7e2d35329ec2fbd9",
     ("quantize", "tiny"): "7c228de5553b6ff2",
     ("quantize", "nonfinite"): "4f94a024caf41de8",
     ("quantize", "spread"): "44482140a39c00f0",
+    ("quantize", "large"): "89ad7209289bfc5d",
     ("write_cache", "randn"): "b48f786e75b6974e",
     ("write_cache", "edges"): "430c623b9b7fd4c0",
     ("write_cache", "tiny"): "7f43fa9aacf16ce6",
     ("write_cache", "zeros"): "185075382978cde3",
     ("write_cache", "nonfinite"): "ddc442e934f469fd",
     ("write_cache", "spread"): "4dfd427ce5b6994d",
+    ("write_cache", "large"): "ba9a7f1389f25f34",
     ("write_index", "randn"): "1a502f9c7db65bf0",
     ("write_index", "edges"): "c272b5a28d233215",
     ("write_index", "zeros"): "3da2c54346e24c66",
     ("write_index", "tiny"): "f53c55ecfdef3948",
     ("write_index", "nonfinite"): "4f73538e7deedfb1",
     ("write_index", "spread"): "0ec4c17255e4647e",
+    ("write_index", "large"): "e51f0cc3162907c8",
     ("gather", "randn"): "8fd91bc8e10860bb",
     ("gather", "pow2"): "8fd91bc8e10860bb",
     ("gather", "codes"): "8fd91bc8e10860bb",
@@ -299,6 +316,53 @@ def test_selection_kinds_that_turn_with_the_row(build: Build) -> None:
     lowest, nan, infinite, most = rows("crowded", 4)
     assert bool((lowest == -math.inf).all()) and 0.8 < float((most == -math.inf).float().mean()) < 1
     assert int(nan.isnan().sum()) > 200 and int((infinite == math.inf).sum()) > 200
+
+
+def test_scores_climb_over_128_keys(build: Build) -> None:
+    for operator, options in (("dense_mha", ()), ("sparse_mqa", ("prefix",))):
+        lens = {"q_lens": (1,), "k_lens": (140,), "topk": 140}
+        scores, _ = _scores(build(operator, kind="climbing", options=options, **lens))
+        row = scores[0, 0]
+        assert float(row[100:128].min()) > float(row[:28].max()) + 88 and float(row[128:].max()) < float(row[60])
+
+
+def test_every_third_query_and_key_may_be_zero(build: Build) -> None:
+    lens = {"q_lens": (60,), "k_lens": (60,), "topk": 60}
+    for operator, keys in (("dense_mha", "k"), ("sparse_mqa", "kv")):
+        tensors = build(operator, kind="blank", **lens).tensors
+        for rows in (tensors["q"][:, 0], tensors[keys].nan_to_num(1.0).flatten(1)):
+            zero = (rows == 0).all(-1)
+            assert 10 < int(zero.sum()) < 40
+            assert 0.2 < float(rows[zero].signbit().float().mean()) < 0.8
+
+
+def test_powers_are_beyond_fp16_and_scores_are_ordinary(build: Build) -> None:
+    lens = {"q_lens": (2, 2, 2), "k_lens": (9, 9, 9), "topk": 9}
+    for operator in ("dense_mha", "sparse_mqa"):
+        inputs = build(operator, kind="powers", **lens)
+        sizes = inputs.tensors["q"].abs().amax(-1)[:, 0]
+        assert float(sizes.max()) > 65504 and float(sizes.min()) < 2**-24
+    scores, _ = _scores(build("sparse_mqa", kind="powers", q_lens=(1,), k_lens=(9,), topk=9))
+    assert float(scores.abs().max()) < 30
+    plain, pages = (build("sparse_mqa", kind="powers", dtype="e4m3", options=o).options for o in ((), ("pages",)))
+    assert plain["k_scale"] > 1 > plain["q_scale"] and pages["q_scale"] > 1 > pages["k_scale"]
+
+
+def test_specials_are_all_in_one_row(build: Build) -> None:
+    row = build("topk_select", kind="specials", q_lens=(1,), k_lens=(400,), topk=20).tensors["scores"][0]
+    for found in (row.isnan(), row == math.inf, row == -math.inf, row.isfinite()):
+        assert int(found.sum()) > 60
+
+
+def test_large_blocks_are_finite_and_near_the_end(build: Build) -> None:
+    x = build("quantize", kind="large", k_lens=(40,), q_lens=(1,)).tensors["x"].float()
+    assert bool(x.isfinite().all()) and float(x.abs().max()) > 1e34 and float(x.abs().median()) > 1e15
+
+
+def test_an_empty_side_may_hold_anything(build: Build) -> None:
+    tensors = build("merge_lse", kind="leftovers", q_lens=(90,), k_lens=(90,)).tensors
+    left = tensors["out_a"][tensors["lse_a"] == -math.inf][:, 0]
+    assert bool(left.isnan().any()) and bool(left.isinf().any()) and bool((left > 6e4).any())
 
 
 def test_merge_kinds(build: Build) -> None:

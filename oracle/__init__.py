@@ -15,5 +15,5 @@
     the oracle itself  faults, audit                         planted defects, and which check kills which
     where and how told fleet, records, reports, cli          processes and clusters, files between runs, what people see
                        testing, pytest_plugin                the same in tests of one's own
-    the machine        environment, device, doctor, features, facts, errors, toml_file
+    what can run       facts, value_range, environment, device, doctor, features
 """

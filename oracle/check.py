@@ -208,7 +208,7 @@ def _explained(
     if "lse" not in op.outputs and op.name != "topk_select":
         return judgement  # there is no hypothesis about the others
     device = next(value.device for value in arguments.values() if isinstance(value, Tensor))
-    if not isinstance(outputs, tuple) or not all(isinstance(x, Tensor) and x.device == device for x in outputs):
+    if not isinstance(outputs, tuple) or not all(_readable(x, device) for x in outputs):
         return judgement
     contract = implementation.contract
     dtypes = tuple(allowed[0] for allowed in op.dtypes(arguments, contract))
@@ -217,6 +217,16 @@ def _explained(
         return declared(getattr(reference, op.name)(**arguments), contract, dtypes)
 
     return explained(judgement, View(arguments, outputs, contract), op.judge, op.shapes(arguments), right)
+
+
+def _readable(output: object, device: torch.device) -> bool:
+    """Whether a judge can look at an output, be its shape and dtype as they may."""
+    return (
+        isinstance(output, Tensor)
+        and output.device == device
+        and output.layout is torch.strided
+        and not output.is_complex()
+    )
 
 
 def _inputs_kept(op: Operator, inputs: Inputs, before: Mapping[str, object]) -> list[Finding]:
@@ -240,7 +250,8 @@ def _structure(
     if "lse" in names and implementation.contract.lse_base is None:
         names = tuple(name for name in names if name != "lse")
     if not isinstance(outputs, tuple) or len(outputs) != len(names):
-        got = f"{len(outputs)} outputs" if isinstance(outputs, tuple) else type(outputs).__name__
+        many = "" if isinstance(outputs, tuple) and len(outputs) == 1 else "s"
+        got = f"{len(outputs)} output{many}" if isinstance(outputs, tuple) else type(outputs).__name__
         return [Finding("structure", f"returned {got}, expected a tuple of {', '.join(names)}", True)]
     shapes, dtypes = op.shapes(arguments), op.dtypes(arguments, implementation.contract)
     device = next(value for value in arguments.values() if isinstance(value, Tensor)).device

@@ -102,8 +102,11 @@ def isolate(
     whole = look(every)
     none = look(frozenset())
     if (none.label, whole.label) != ("good", "bad"):
-        told = [f"{name}: {one.label} {one.signature or one.detail}" for name, one in (("good", none), ("bad", whole))]
-        raise BadInput(f"bisect knobs: expected all good to pass and all bad to fail, got {'; '.join(told)}")
+        told = [
+            f"with all {name} values {one.label} {one.signature or one.detail}".rstrip()
+            for name, one in (("good", none), ("bad", whole))
+        ]
+        raise BadInput(f"bisect knobs: expected all good to pass and all bad to fail, got {', '.join(told)}")
 
     def broken(turned: frozenset[str]) -> Label:
         found = look(turned)

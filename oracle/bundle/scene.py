@@ -77,10 +77,11 @@ def story(case: Case, name: str, device: str) -> list[dict[str, Any]]:
         for number, turn in enumerate(scene.turns, 1):
             for gone in turn.preempted:
                 known.pop(gone, None)
+            known |= {name: count for _, count, name in turn.adopted}
             requests = [{"request": one, "new": new, "cached": known.get(one, 0)} for one, new in turn.queries]
             for one, new in turn.queries:
                 known[one] = known.get(one, 0) + new
-            flags = {"preempted": list(turn.preempted), "flags": list(turn.flags)}
+            flags = {"preempted": list(turn.preempted), "hits": list(turn.adopted), "flags": list(turn.flags)}
             found.append({"step": number, "requests": requests, **flags, **_told(next(told))})
             if found[-1]["broken"]:
                 break

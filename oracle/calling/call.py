@@ -65,10 +65,16 @@ def settled(device: torch.device) -> None:
 
 
 def plain(outputs: Any) -> Any:
-    """Tensor subclasses as tensors: what they override must not judge them."""
+    """Tensor subclasses as tensors, for what they override must not judge them, and tensors that autograd follows as
+    numbers."""
     if not isinstance(outputs, tuple):
         return outputs
-    return tuple(value.as_subclass(Tensor) if isinstance(value, Tensor) else value for value in outputs)
+    return tuple(_plain(value) if isinstance(value, Tensor) else value for value in outputs)
+
+
+def _plain(value: Tensor) -> Tensor:
+    found = value if type(value) is Tensor else value.as_subclass(Tensor)
+    return found.detach() if found.requires_grad else found
 
 
 def told(error: BaseException, of: Implementation | None = None) -> str:

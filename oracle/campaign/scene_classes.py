@@ -41,6 +41,7 @@ def scene_classes(case: Case) -> Classes:
     for number, turn in enumerate(scene.turns, 1):
         for name in turn.preempted:
             del known[name]
+        known |= {name: count for _, count, name in turn.adopted}
         requests = []
         for name, count in turn.queries:
             requests.append(Request(count, known.get(name, 0), False if "decode" in turn.flags else None))
@@ -54,12 +55,15 @@ def scene_classes(case: Case) -> Classes:
         split = route.split.value
         mixed = f"{'decodes ' if split.decodes else ''}{'prefills ' if split.prefills else ''}{route.route.value}"
         padded = _padded(scene, turn)
-        kinds.append(f"{mixed}{' starts over' if turn.preempted else ''} {padded}".strip())
+        kinds.append(
+            f"{mixed}{' starts over' if turn.preempted else ''}{' hits' if turn.adopted else ''} {padded}".strip()
+        )
         why = _DIGITS.sub("N", skip.reasons[-1] if skip.reasons else "")
         found["route"] |= {mixed, f"{'skips' if skip.value else 'scores'}: {why}"}
         found["contract"] |= {
             *turn.flags,
             "starts over" if turn.preempted else "goes on",
+            "hits the prefix cache" if turn.adopted else "hits no prefix",
             padded or "no graphs",
         }
         found["batch"].add(f"requests {several(len(ids))}")

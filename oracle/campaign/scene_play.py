@@ -61,12 +61,15 @@ def _layer(scene: Scene, fault: Any, device: str) -> Iterator[Told]:
     for turn in scene.turns:
         for request in turn.preempted:
             rig.preempt(_number(request))
+        for donor, tokens, request in turn.adopted:
+            rig.adopt(_number(request), _number(donor), tokens)
         mode = next((flag.upper() for flag in turn.flags if flag != "decode"), "NONE")
         queries = [(_number(request), count) for request, count in turn.queries]
         try:
             decoding = "decode" in turn.flags
             result = rig.step(queries, mode=mode, decoding=decoding, **alter)  # type: ignore[arg-type]
-            violations = (*result.violations, *wrong_numbers(rig, result))
+            # Where a rule was broken wrong numbers follow, and say no more about which failure it is.
+            violations = result.violations or wrong_numbers(rig, result)
         except MissingMetadata:
             violations = rig.monitor.end()
         except (RuntimeError, IndexError, ValueError):
@@ -158,6 +161,8 @@ def _changed(scene: Scene) -> Iterator[Scene]:
         for name, _ in turn.queries:
             rest = tuple(query for query in turn.queries if query[0] != name)
             yield replace(scene, turns=(*turns[:place], replace(turn, queries=rest), *turns[place + 1 :]))
+        if turn.adopted:
+            yield replace(scene, turns=(*turns[:place], replace(turn, adopted=()), *turns[place + 1 :]))
         if turn.flags and "decode" not in turn.flags:
             yield replace(scene, turns=(*turns[:place], replace(turn, flags=()), *turns[place + 1 :]))
     if scene.kind == "layer" and scene.setting:
@@ -182,6 +187,7 @@ def _renamed(turns: tuple[Turn, ...]) -> tuple[Turn, ...]:
             turn,
             queries=tuple((names[name], count) for name, count in turn.queries),
             preempted=tuple(names[name] for name in turn.preempted),
+            adopted=tuple((names[donor], count, names[name]) for donor, count, name in turn.adopted),
         )
         for turn in turns
     )
@@ -192,7 +198,8 @@ def _without(turns: tuple[Turn, ...], place: int) -> tuple[Turn, ...]:
     known: set[str] = set()
     left = []
     for turn in (*turns[:place], *turns[place + 1 :]):
-        kept = replace(turn, preempted=tuple(name for name in turn.preempted if name in known))
+        adopted = tuple(hit for hit in turn.adopted if hit[0] in known)
+        kept = replace(turn, preempted=tuple(name for name in turn.preempted if name in known), adopted=adopted)
         known |= {name for name, _ in turn.queries}
         left.append(kept)
     return tuple(left)

@@ -6,7 +6,8 @@ runs on, its lengths are new tokens and open tokens of each step, and its option
     graphs:fused:h2:q20,6:k20,26:top8:fp32:randn:contiguous:00.piecewise.8.at.20+01.a20+02.eager.b6:s0
     layer:generic:h2:q5,1,7:k5,6,7:top4:fp32:randn:contiguous:00.seqs.4.force+01.a5+02.full.decode.a1+03.-a.b7:s0
 
-``a20``: 20 new tokens of request a; ``-a``: its pages are taken away before. ``00`` is what holds for all steps.
+``a20``: 20 new tokens of request a; ``-a``: its pages are taken away before; ``a8-b``: request b begins with the first
+8 tokens of a, out of the prefix cache. ``00`` is what holds for all steps.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ MODELS = {"layer": ("fused", "generic"), "graphs": ("fused", "generic", "packed"
 _FAULT = "fault:"
 #: Tokens of one request, tokens of one step, open requests, steps: what both kinds can hold.
 LONGEST, MOST, OPEN, STEPS = 48, 48, 5, 6
+#: Tokens of a page of the small installation: a hit of the prefix cache is whole pages.
+PAGE = 4
 _TOPK = {"layer": (4, 16), "graphs": (8,)}
 #: New tokens of a prompt: up to the decode threshold (2), up to and past top-k, masked MHA beyond.
 _PROMPTS = (1, 2, 3, 4, 5, 6, 8, 9, 12, 16, 17, 20)
@@ -43,11 +46,14 @@ class Turn:
     preempted: tuple[str, ...] = ()
     flags: tuple[str, ...] = ()
     """``eager`` and ``force`` of graphs; the graph mode and ``decode`` (no prefill is left to do) of a layer."""
+    adopted: tuple[tuple[str, int, str], ...] = ()
+    """Of a layer: whose first tokens, how many, and the request that begins with them."""
 
     @property
     def words(self) -> list[str]:
         new = [f"{name}{count}" for name, count in self.queries]
-        return [*self.flags, *(f"-{name}" for name in self.preempted), *new]
+        hits = [f"{donor}{count}-{name}" for donor, count, name in self.adopted]
+        return [*self.flags, *(f"-{name}" for name in self.preempted), *hits, *new]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +74,7 @@ class Scene:
         for turn in self.turns:
             for name in turn.preempted:
                 known.pop(name, None)
+            known |= {name: count for _, count, name in turn.adopted}
             for name, count in turn.queries:
                 known[name] = known.get(name, 0) + count
             q_lens.append(sum(count for _, count in turn.queries))
@@ -112,22 +119,30 @@ class Scene:
 
 
 def _turn(case: Case, words: Sequence[str]) -> Turn:
-    queries, preempted, flags = [], [], []
+    queries, preempted, flags, adopted = [], [], [], []
     for word in words:
         if word in _FLAGS[case.operator]:
             flags.append(word)
         elif re.fullmatch(r"-[a-z]", word):
             preempted.append(word[1])
+        elif case.operator == "layer" and re.fullmatch(r"[a-z]\d{1,3}-[a-z]", word):
+            adopted.append((word[0], int(word[1:-2]), word[-1]))
         elif re.fullmatch(r"[a-z]\d{1,3}", word):
             queries.append((word[0], int(word[1:])))
         else:
             raise BadInput(f"case {case.id!r}: expected a6, -a or {', '.join(_FLAGS[case.operator])}, got {word!r}")
-    return Turn(tuple(queries), tuple(preempted), tuple(flags))
+    return Turn(tuple(queries), tuple(preempted), tuple(flags), tuple(adopted))
 
 
 def is_scene(name: str) -> bool:
     """Whether a campaign's subject plays sequences."""
     return name.partition(":")[0] in KINDS
+
+
+def is_own(name: str) -> bool:
+    """Whether a subject is a layer of the user's: ``layer:my_pkg.layers:make``, where ``make(parts)`` makes one."""
+    kind, _, rest = name.partition(":")
+    return kind == "layer" and ":" in rest and not rest.startswith(_FAULT)
 
 
 def names(planted: bool = False) -> tuple[str, ...]:
@@ -142,8 +157,13 @@ def names(planted: bool = False) -> tuple[str, ...]:
 
 
 def planted_in(name: str) -> Any | None:
-    """The planted fault of a subject; None for a right one. Raises BadInput for an unknown subject."""
+    """What stands in for the right layer or engine; None for a right one. Raises BadInput for an unknown subject."""
     kind, _, rest = name.partition(":")
+    if is_own(name):
+        from ..guests.target import resolve
+        from ..layer.fault import LayerFault
+
+        return LayerFault(name=rest, source="a layer of the user's", rules=(), make=resolve(rest))
     if rest.startswith(_FAULT):
         if kind == "layer":
             from ..layer.faults import layer_fault
@@ -166,6 +186,10 @@ def legal(scene: Scene) -> bool:
         for name in turn.preempted:
             if known.pop(name, None) is None:
                 return False
+        for donor, count, name in turn.adopted:
+            if name in known or count % PAGE or not 0 < count <= known.get(donor, 0):
+                return False
+            known[name] = count
         for name, count in turn.queries:
             if "decode" in turn.flags and name not in known:
                 return False
@@ -190,6 +214,7 @@ def drawn(name: str, rng: Random) -> Case:
         turn = rng.choice(list(_turns(kind, known, rng)))
         for gone in turn.preempted:
             del known[gone]
+        known |= {name: count for _, count, name in turn.adopted}
         for request, count in turn.queries:
             known[request] = known.get(request, 0) + count
         turns.append(turn)
@@ -222,6 +247,12 @@ def _turns(kind: str, known: dict[str, int], rng: Random) -> Iterator[Turn]:
     if len(known) < OPEN:
         yield of([(fresh, rng.choice(_PROMPTS))])
         yield of([*((name, 1) for name in room), (fresh, rng.choice(_PROMPTS))])
+        donors = [name for name, length in known.items() if length >= PAGE]
+        if kind == "layer" and donors:
+            donor = rng.choice(donors)
+            hit = PAGE * rng.randint(1, min(known[donor], 24) // PAGE)
+            beside = rng.choice(([], [(name, 1) for name in room]))
+            yield replace(of([*beside, (fresh, rng.choice(_PROMPTS))]), adopted=((donor, hit, fresh),))
     if len(known) + 2 <= OPEN:
         second = next(letter for letter in "abcdefgh" if letter not in known and letter != fresh)
         yield of([(fresh, rng.choice(_PROMPTS)), (second, rng.choice(_PROMPTS))])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -61,7 +62,7 @@ def commits(
     probe = search.probe()
     with tempfile.TemporaryDirectory(prefix="attnoracle-bisect-") as folder:
         axis = Commits(
-            repository.absolute(),
+            Path(os.path.abspath(repository)),
             good,
             bad,
             probe,
@@ -260,8 +261,8 @@ def _search(
     record = {**head, "good": good, "bad": bad, "points": points, "probe": asdict(probe), "settings": asdict(settings)}
     journal = Journal(folder, finite(record))
     if journal.waiting:
-        screen.print(f"going on from {folder}: {journal.waiting} looks are there", soft_wrap=True)
-    screen.print(f"{axis.name}: {len(axis.points)} points", soft_wrap=True)
+        screen.print(f"going on from {folder}: {plural(journal.waiting, 'look')} there", soft_wrap=True)
+    screen.print(f"{axis.name}: {plural(len(axis.points), 'point')}", soft_wrap=True)
     hands = search.hands()
     if hands is not None:
         screen.print(f"{plural(hands.slots, 'look')} at once", soft_wrap=True)

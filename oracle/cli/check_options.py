@@ -71,6 +71,9 @@ class Asked:
         """Raises BadInput for options that do not go together."""
         if self.otherwise:
             self._check_otherwise()
+        elif self.list_:
+            names = ("json", "junit", "markdown", "html", "history", "resume", "bundle", "diagnose", "known")
+            refuse("--list", {name: getattr(self, name) for name in names}, "it only prints ids")
         if self.memory is not None and not self.isolate:
             raise BadInput(f"--memory {self.memory:g}: goes with --isolate")
 

@@ -57,6 +57,7 @@ def contract(
     fields = [
         {"name": one, "value": value, "settled": one in found.settled, "evidence": found.notes[one]}
         for one, value in found.contract.as_dict().items()
+        if one in found.notes
     ]
     command = ["attnoracle", *context.obj]
     write(json, lambda: dumps(document("contract", command, environment(), summary, fields=fields)))

@@ -55,6 +55,8 @@ class Brought:
                 f"--impl {impl[0]}: expected one --operator NAME beside it (what the callable computes), "
                 f"got {len(operators or ())}"
             )
+        if any(mark in operators[0] for mark in "*?["):
+            raise BadInput(f"--impl {impl[0]}: expected the name of one operator beside it, got {operators[0]!r}")
         if contract is not None and len(impl) > 1:
             raise BadInput("--contract: holds for one --impl; check several one by one")
         # The repro command has to work from any folder.

@@ -14,6 +14,8 @@ from ..records.verdict_json import finite, parse_verdict, verdict_record
 from ..verdict import Verdict
 
 SCHEMA = "attnoracle.check-state/1"
+#: What the settings are called where they differ.
+_SETTING = {"git": "the commit of attnoracle", "guests": "the kernels of --impl or what they promise"}
 
 
 class Journal(StateFile):
@@ -52,9 +54,8 @@ def _parsed(path: str, text: str, head: Mapping[str, Any]) -> dict[Pair, Verdict
         raise BadInput(f"--resume {path}: line 1: expected the state of a check; name another file") from None
     differing = [name for name in head if found.get(name) != json.loads(json.dumps(head[name]))]
     if differing:
-        raise BadInput(
-            f"--resume {path}: the state of another run (differs in {', '.join(differing)}); name another file"
-        )
+        told = ", ".join(_SETTING.get(name, name) for name in differing)
+        raise BadInput(f"--resume {path}: the state of another run (differs in {told}); name another file")
     verdicts: dict[Pair, Verdict] = {}
     for number, line in enumerate(lines[1:], 2):
         try:

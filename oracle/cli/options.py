@@ -10,6 +10,9 @@ import typer
 
 from ..errors import BadInput
 
+#: The seeds of a suite's cases and of fresh draws and later calls of them, which count on from it, fit into a case id.
+MOST_SEED = 2**30
+
 
 class Suite(StrEnum):
     quick = "quick"
@@ -79,7 +82,7 @@ Memory = Annotated[
 Resume = Annotated[
     str | None, typer.Option("--resume", metavar="FILE", help="Keep verdicts here; go on from it if it exists.")
 ]
-Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Same seed, same cases.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", min=0, max=MOST_SEED, help="Same seed, same cases.")]
 Json = Annotated[str | None, typer.Option("--json", metavar="FILE", help="Write JSON; - is stdout.")]
 JUnit = Annotated[str | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML; - is stdout.")]
 BundleFolder = Annotated[

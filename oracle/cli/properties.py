@@ -19,11 +19,11 @@ from .selection import among, named_cases
 from .terminal import check_target, clean_stdout, console, say, write
 
 
-def refuse(option: str, taken: Mapping[str, Any]) -> None:
+def refuse(option: str, taken: Mapping[str, Any], why: str = "it has small cases of its own") -> None:
     """Raises BadInput for options of ``check`` that do not go with this one."""
     given = [f"--{name.replace('_', '-')}" for name, value in taken.items() if value]
     if given:
-        raise BadInput(f"{option}: does not go with {', '.join(given)}; it has small cases of its own")
+        raise BadInput(f"{option}: does not go with {', '.join(given)}; {why}")
 
 
 def matching(patterns: Sequence[str]) -> list[str]:

@@ -72,11 +72,20 @@ def pair(cases: Iterable[Case], candidates: Sequence[Implementation]) -> list[Pa
     """Every case with every implementation of its operator, case by case."""
     pairs = [(case, one.name) for case in cases for one in candidates if one.operator == case.operator]
     if not pairs:
+        wanted = sorted({one.operator for one in candidates})
+        told = "the chosen operators and implementations have nothing in common"
+        if wanted:
+            there = ", ".join(_geometries(wanted)) or "no geometry"
+            told = f"no case of {', '.join(wanted)} among the chosen; suite quick has those of {there}"
         raise BadInput(
-            "nothing to judge: the chosen operators, implementations, geometries and cases have nothing in common; "
-            "attnoracle check --list shows the cases, attnoracle doctor the implementations"
+            f"nothing to judge: {told}; attnoracle check --list shows the cases, attnoracle doctor the implementations"
         )
     return pairs
+
+
+def _geometries(operators: Sequence[str]) -> list[str]:
+    """Geometries of the quick suite's cases of these operators."""
+    return sorted({case.geometry for case in suite_cases("quick", 0, ()) if case.operator in operators})
 
 
 def _named(text: str, suggestions: Callable[[], Sequence[Case]]) -> Case:

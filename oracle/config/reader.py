@@ -41,7 +41,8 @@ class Reader:
         """A whole number that must be there."""
         value = self.fields.get(key)
         if type(value) is not int or not least <= value <= _LARGEST:
-            raise self.bad(key, f"a whole number of at least {least}", value)
+            most = f" and at most {_LARGEST}" if type(value) is int and value > _LARGEST else ""
+            raise self.bad(key, f"a whole number of at least {least}{most}", value)
         self.sources[field or key] = f"{self.prefix}{key}"
         return value
 

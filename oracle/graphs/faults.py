@@ -286,6 +286,14 @@ GRAPH_FAULTS: tuple[GraphFault, ...] = (
         engine=engines.ClampsToTheFirst,
     ),
     GraphFault(
+        name="size-by-prefills",
+        what="the captured size is chosen by the prefills alone; decodes beside them do not fit",
+        source="vLLM: batches are padded by all scheduled tokens",
+        check="raised",
+        sequence="PIECEWISE 8,16 at 20: a9; b8 a1",
+        engine=engines.SizesByPrefills,
+    ),
+    GraphFault(
         name="scratch-too-small",
         what="a scratch buffer is as large as the first step needed",
         source="NVIDIA/TensorRT-LLM#13677",

@@ -300,6 +300,14 @@ class FullForAnything(Engine):
         return ("FULL", size) if size else super().choose(metadata, tokens)
 
 
+class SizesByPrefills(Engine):
+    """Takes the graph by the tokens of the prefills and forgets the decodes beside them."""
+
+    def choose(self, metadata: StepMetadata, tokens: int) -> tuple[Mode, int]:
+        beside = need(metadata, "num_decode_tokens") if metadata.num_prefills else 0
+        return super().choose(metadata, tokens - beside)
+
+
 def _longest(host: StepMetadata | None) -> int:
     """Tokens of the longest sequence that the host knows of."""
     assert host is not None

@@ -14,6 +14,7 @@ from ..fleet.confinement import Confinement
 from ..fleet.pool import run
 from ..verdict import Verdict
 from . import known
+from .concerns import concerns
 from .contract_file import Limits, spelled
 from .external import External
 from .probes import PROBES, UNKNOWN, ask_dtype, case_of, contract_for_probing
@@ -27,6 +28,8 @@ PATIENCE = 120.0
 _FORMATS = {"bfloat16": "bf16", "float16": "fp16", "float32": "fp32", "float64": "fp64"}
 #: No probe answers these: they are found in the source.
 _UNASKED = "unknown, and no probe asks: the default holds"
+#: Of every field, where no call was answered.
+_NOWHERE = f"{UNKNOWN}: it ran on no dtype"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,11 @@ class Proposal:
         operator = self.name.partition("/")[0]
         lines = [f"# proposed for {self.name} by probing", *(f"# {line}" for line in self.problems)]
         supports = f"\n[supports]\ndtypes = [{', '.join(f'{name!r}' for name in self.dtypes)}]\n".replace("'", '"')
-        lines += [f"# {one}: {note}" for one, note in self.notes.items() if note not in ("", _UNASKED, *self._found())]
-        unasked = [one for one, note in self.notes.items() if note == _UNASKED]
-        lines.append(f"# {_UNASKED}: {', '.join(unasked)}")
+        told = ("", _UNASKED, _NOWHERE, *self._found())
+        lines += [f"# {one}: {note}" for one, note in self.notes.items() if note not in told]
+        for note in (_UNASKED, _NOWHERE):
+            if alike := [one for one, its in self.notes.items() if its == note]:
+                lines.append(f"# {note}: {', '.join(alike)}")
         body = spelled(self.contract, notes=self.notes, only=self.settled)
         return "\n".join(lines) + f'\noperator = "{operator}"\n\n{body}' + (supports if self.dtypes else "")
 
@@ -81,7 +86,7 @@ def proposed(name: str, base: Contract, *, device: str, geometry: str = GEOMETRY
     accepted = tuple(v.case.dtype for v in taken if v.status == "PASS" and not v.reason.startswith(UNKNOWN))
     problems = [f"dtype {v.case.dtype}: {v.reason}" for v in taken if v.case.dtype not in accepted]
     if not accepted:
-        notes = dict.fromkeys(base.as_dict(), f"{UNKNOWN}: it ran on no dtype")
+        notes = {one: _NOWHERE for one in base.as_dict() if concerns(one, operator)}
         return Proposal(name, base, notes, (), tuple(problems))
     pairs = [
         (_case(operator, geometry, accepted[0]), f"{name}{MARK}{probe.name}")
@@ -97,7 +102,7 @@ def proposed(name: str, base: Contract, *, device: str, geometry: str = GEOMETRY
     fields, notes = _fields(answers)
     outputs = {v.case.dtype: _FORMATS.get(v.reason, v.reason) for v in taken if v.case.dtype in accepted}
     _output(operator, outputs, fields, notes)
-    notes = {one: notes.get(one, _UNASKED) for one in base.as_dict()}
+    notes = {one: notes.get(one, _UNASKED) for one in base.as_dict() if concerns(one, operator)}
     return Proposal(name, replace(base, **fields), notes, accepted, tuple(problems))
 
 
@@ -201,7 +206,7 @@ def _fields(answers: dict[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
 
 def _output(operator: str, outputs: dict[str, str], fields: dict[str, Any], notes: dict[str, str]) -> None:
     """The format of the output: that of the queries, or always the same."""
-    if operator in ("topk_select", "merge_lse"):
+    if operator == "merge_lse" or not concerns("output", operator):
         return
     told = ", ".join(f"{given} gives {got}" for given, got in outputs.items())
     if operator != "indexer_scores" and all(given == got for given, got in outputs.items()):

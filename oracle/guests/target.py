@@ -27,10 +27,15 @@ def resolve(target: str) -> Any:
     found: Any = _module(place)
     for name in path.split("."):
         if not hasattr(found, name):
-            names = [name for name in vars(found) if not name.startswith("_")] if hasattr(found, "__dict__") else []
-            raise unknown(f"attribute of {place}", name, names)
+            raise unknown(f"attribute of {place}", name, _callables(found))
         found = getattr(found, name)
     return found
+
+
+def _callables(found: Any) -> list[str]:
+    """Names that a target may end in: of functions and the like, or of all there is where there are none."""
+    there = {name: value for name, value in getattr(found, "__dict__", {}).items() if not name.startswith("_")}
+    return [name for name, value in there.items() if callable(value)] or list(there)
 
 
 def _module(place: str) -> ModuleType:

@@ -18,6 +18,7 @@ from . import ranks, strays, variants
 from .bytes import FlatlyGathered, InterleavedPages
 from .contract import LayerUnderTest
 from .fault import Alter, LayerFault
+from .prefixes import PREFIX_FAULTS
 from .wrong_values import VALUE_FAULTS
 
 
@@ -173,6 +174,7 @@ LAYER_FAULTS: tuple[LayerFault, ...] = (
         name="always-dense", source="top-k limit not applied", rules=("metadata-foreign", "route"), alter=_always_dense
     ),
     *VALUE_FAULTS,
+    *PREFIX_FAULTS,
 )
 
 

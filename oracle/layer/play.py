@@ -20,7 +20,7 @@ SIZES = RigSizes(kinds=("full", "shared", "full"), blocks=96, max_tokens=160, in
 #: Sequences that a fault has to survive, and steps of each.
 SEQUENCES, STEPS = 60, 8
 #: Tokens of a request at most, and requests that are open at once.
-LONGEST, OPEN = 48, 5
+LONGEST, OPEN, PAGE = 48, 5, DEPLOYMENT.block_size
 #: One step: requests and their new tokens, the graph mode, whether the batch decodes.
 Move = tuple[list[tuple[int, int]], str, bool]
 
@@ -75,7 +75,7 @@ def _sequence(rules: Rules, fault: LayerFault, draw: random.Random) -> Iterator[
 
 
 def _moves(rig: Rig, fresh: int) -> list[Callable[[random.Random], Move]]:
-    """What can be done now: prefill; with open requests extend, decode, prefill beside them, start over."""
+    """What can be done now: prefill; with open requests extend, decode, prefill beside them, share, start over."""
 
     def prefill(draw: random.Random) -> Move:
         lengths = [draw.randint(1, 20) for _ in range(draw.randint(1, 3))]
@@ -105,5 +105,13 @@ def _moves(rig: Rig, fresh: int) -> list[Callable[[random.Random], Move]]:
         rig.preempt(number)
         return [(number, draw.randint(1, 20))], "NONE", False
 
-    open_moves = [extend, decode, beside] if rig.lengths else []
+    def hit(draw: random.Random) -> Move:
+        donors = [number for number, known in rig.lengths.items() if known >= PAGE]
+        if not donors or len(rig.lengths) >= OPEN:
+            return [], "NONE", False
+        donor = draw.choice(donors)
+        rig.adopt(fresh, donor, PAGE * draw.randint(1, rig.lengths[donor] // PAGE))
+        return [(fresh, draw.randint(1, 12))], draw.choice(("NONE", "PIECEWISE")), False
+
+    open_moves = [extend, decode, beside, hit] if rig.lengths else []
     return [prefill, *open_moves, *([preempt] if len(rig.lengths) > 1 else [])]

@@ -129,6 +129,7 @@ def _selected_rows(
     asked = read.slots if selected is None else selected
     tables = [x[:, :width] for x in (read.slots, read.requests, read.positions, asked)]
     own, past = (x[rows].to(device)[:, None] for x in (owner, positions))
+    own = evidence.step.writers(own, tables[2])
     blocks = [_strays(*(x[block] for x in (*tables, own, past))) for block in _blocks(tables[0])]
     foreign, future, other = map(torch.cat, zip(*blocks, strict=True))
     checks = [
@@ -151,7 +152,10 @@ def _selected_rows(
 def _strays(
     slots: Tensor, requests: Tensor, places: Tensor, selected: Tensor, own: Tensor, past: Tensor
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """bool [x] each: a row reads what belongs to others, what is later, or not what it selected; own, past: [x, 1]."""
+    """bool [x] each: a row reads what belongs to others, what is later, or not what it selected.
+
+    ``past`` [x, 1]; ``own``, who is to have written each position: [x, 1], or [x, k] where a prefix is shared.
+    """
     used, mine = slots >= 0, requests == own
     unlike = (selected >= 0) & (selected <= past) & ((places != selected) | ~used) & (mine | ~used)
     return (used & ~mine).any(1), (used & mine & (places > past)).any(1), unlike.any(1)
@@ -173,12 +177,19 @@ def gathered_whole(evidence: Evidence) -> Iterator[Violation]:
         nothing = torch.empty(0, dtype=torch.int32)
         owners = torch.cat([read.requests[read.slots >= 0].cpu() for read in reads] or [nothing])
         positions = torch.cat([read.positions[read.slots >= 0].cpu() for read in reads] or [nothing])
-        foreign = ~torch.isin(owners, torch.tensor(list(lengths), dtype=owners.dtype))
+        due: dict[int, list[Tensor]] = {}
+        for number, length in lengths.items():
+            places = torch.arange(length)
+            writers = evidence.step.writers(torch.tensor(number), places).expand(length)
+            for writer in {number, *torch.unique(writers).tolist()}:
+                due.setdefault(writer, []).append(places[writers == writer])
+        foreign = ~torch.isin(owners, torch.tensor(list(due), dtype=owners.dtype))
         if bool(foreign.any()):
             did = f"{reader} gathers {int(foreign.sum())} rows of others or of nobody"
             yield evidence.violation("foreign-row", "keys of the requests in question are gathered", did)
-        for number, length in lengths.items():
-            found = positions[owners == number].sort().values
-            if not torch.equal(found.long(), torch.arange(length)):
-                said = f"{length} keys of request {number} are gathered, each once"
+        for writer, wanted_places in due.items():
+            wanted_now = torch.cat(wanted_places).sort().values
+            found = positions[owners == writer].sort().values
+            if not torch.equal(found.long(), wanted_now):
+                said = f"{len(wanted_now)} keys of request {writer} are gathered, each once"
                 yield evidence.violation("gather", said, f"{reader} gathers {len(found)}")

@@ -105,6 +105,8 @@ class Rig:
         self.pages = Pages(sizes.blocks, deployment.block_size)
         self.buffer = TopkBuffer(sizes.max_tokens, deployment.index_topk, device=sizes.device)
         self.lengths: dict[int, int] = {}
+        self.prefixes: dict[int, tuple[tuple[int, int], ...]] = {}
+        """See ``StepBatch``."""
         self.clock = 0
         self.scheduled: StepBatch | None = None
         """The step that ran last, arranged."""
@@ -128,7 +130,12 @@ class Rig:
             Request(count, self.lengths.get(number, 0), False if decoding else None) for number, count in queries
         ]
         self.clock += 1
-        scheduled = StepBatch(step=self.clock, ids=tuple(number for number, _ in queries), batch=Batch(tuple(requests)))
+        scheduled = StepBatch(
+            step=self.clock,
+            ids=tuple(number for number, _ in queries),
+            batch=Batch(tuple(requests)),
+            prefixes=dict(self.prefixes),
+        )
         step = self.scheduled = scheduled.arranged(self.rules, self.deployment)
         for number, request in zip(step.ids, step.batch.requests, strict=True):
             self.pages.reserve(number, request.seq_len)
@@ -147,6 +154,14 @@ class Rig:
         """Take a request's pages away; it starts over from its first token."""
         self.pages.release(request)
         del self.lengths[request]
+        self.prefixes.pop(request, None)
+
+    def adopt(self, request: int, donor: int, tokens: int) -> None:
+        """Begin a request with the donor's first tokens, whose pages the two share from then on."""
+        self.pages.share(request, donor, tokens)
+        self.lengths[request] = tokens
+        parts = [(writer, min(stop, tokens)) for writer, stop in (*self.prefixes.get(donor, ()), (donor, tokens))]
+        self.prefixes[request] = tuple(part for n, part in enumerate(parts) if not n or part[1] > parts[n - 1][1])
 
     def inputs(self, step: StepBatch, place: int, outputs: Sequence[Tensor] = ()) -> LayerInputs:
         """The inputs of a layer for every token of a step.
@@ -163,9 +178,17 @@ class Rig:
 
     def sequence(self, request: int, place: int, start: int, stop: int) -> dict[str, Tensor]:
         """Inputs of positions ``start`` to ``stop`` of a request, the same at every call."""
+        drawn = self._drawn_for(request, place)
+        for writer, upto in reversed(self.prefixes.get(request, ())):
+            if start < upto:
+                given = self._drawn_for(writer, place)
+                drawn = {name: torch.cat((given[name][:upto], x[upto:])) for name, x in drawn.items()}
+        return {name: x[start:stop] for name, x in drawn.items()}
+
+    def _drawn_for(self, request: int, place: int) -> dict[str, Tensor]:
         if (request, place) not in self._drawn:
             self._drawn[request, place] = self._inputs_of(request, place)
-        return {name: x[start:stop] for name, x in self._drawn[request, place].items()}
+        return self._drawn[request, place]
 
     def _inputs_of(self, request: int, place: int) -> dict[str, Tensor]:
         """The inputs of every position that a request can have."""

@@ -6,6 +6,7 @@ Where a new case goes::
     layouts.py      a format, page size, floor or sentinel of an operator that moves bytes, for all three suites
     full.py         a kind, head count or dtype that is to meet every tile edge on every geometry
     reach.py        one number (requests, rows, heads, keys, slots) past what kernels are cut for, or a far address
+    sizes.py        exactly a size that engines use, or one request, row or token alone; ``reach`` takes it in
     pairs.py        an option or dtype that is to meet every other one once
     production.py   a shape that engines run, for a GPU
     fixtures/cases  a case that once failed, by its id, with the reason as a comment

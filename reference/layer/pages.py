@@ -24,9 +24,21 @@ class Pages:
             raise ValueError(f"pages: expected {missing} free pages for request {request}, got {len(self.free)}")
         held += [self.free.pop(0) for _ in range(missing)]
 
+    def share(self, request: int, donor: int, tokens: int) -> None:
+        """Let a new request hold the pages of the donor's first tokens as well: a hit of the prefix cache.
+
+        Raises ValueError for a part of a page, which the two would both write to, and for tokens without a page.
+        """
+        pages = self.held[donor][: tokens // self.block_size]
+        if tokens != len(pages) * self.block_size:
+            raise ValueError(f"pages: expected whole pages that request {donor} holds, got {tokens} tokens")
+        self.held[request] = pages
+
     def release(self, request: int) -> None:
         """Give back the pages of a request that ended or was preempted; their contents stay as they are."""
-        self.free = sorted(self.free + self.held.pop(request))
+        mine = self.held.pop(request)
+        shared = {page for pages in self.held.values() for page in pages}
+        self.free = sorted(self.free + [page for page in mine if page not in shared])
 
     def table(self, requests: Sequence[int]) -> Tensor:
         """Block table int32 [b, most pages], -1 where a request holds fewer."""

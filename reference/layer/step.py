@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
@@ -18,6 +19,8 @@ class StepBatch:
     ids: tuple[int, ...]
     """Id of each request; it stays from step to step."""
     batch: Batch
+    prefixes: Mapping[int, tuple[tuple[int, int], ...]] = field(default_factory=dict)
+    """Of requests that began with a hit of the prefix cache: who wrote their first positions, as (id, up to)."""
 
     def __post_init__(self) -> None:
         if len(self.ids) != len(self.batch.requests) or len(set(self.ids)) != len(self.ids):
@@ -26,7 +29,16 @@ class StepBatch:
     def arranged(self, rules: Rules, deployment: Deployment) -> StepBatch:
         """The same step with decodes first, as the main attention's threshold sees them."""
         batch, order = self.batch.arranged(decode_threshold(rules, deployment).value)
-        return StepBatch(step=self.step, ids=tuple(self.ids[index] for index in order), batch=batch)
+        ids = tuple(self.ids[index] for index in order)
+        return StepBatch(step=self.step, ids=ids, batch=batch, prefixes=self.prefixes)
+
+    def writers(self, requests: Tensor, positions: Tensor) -> Tensor:
+        """Ids of the requests that wrote these positions of ``requests``, ids that broadcast against positions."""
+        wrote = requests
+        for number, prefix in self.prefixes.items():
+            for writer, stop in reversed(prefix):
+                wrote = torch.where((requests == number) & (positions < stop), writer, wrote)
+        return wrote
 
     def token_rows(self) -> tuple[Tensor, Tensor]:
         """Request number in the batch and position in the sequence of every token, int64 [s]."""

@@ -86,7 +86,7 @@ def test_a_reason_not_to_run_is_passed_on_and_nothing_runs():
 @pytest.mark.parametrize(
     ("body", "message"),
     [
-        (lambda out, lse, inputs: (out,), "returned 1 outputs, expected a tuple of out, lse"),
+        (lambda out, lse, inputs: (out,), "returned 1 output, expected a tuple of out, lse"),
         (lambda out, lse, inputs: (out, lse, lse), "returned 3 outputs"),
         (lambda out, lse, inputs: out, "returned Tensor, expected a tuple"),
         (lambda out, lse, inputs: [out, lse], "returned list, expected a tuple"),
@@ -97,14 +97,21 @@ def test_a_reason_not_to_run_is_passed_on_and_nothing_runs():
         (lambda out, lse, inputs: (out.float(), lse), "out has dtype torch.float32, expected torch.bfloat16"),
         (lambda out, lse, inputs: (out, lse.half()), "lse has dtype torch.float16, expected torch.float32 or"),
         (lambda out, lse, inputs: (out.to("meta"), lse), "out is on meta, expected cpu"),
+        (lambda out, lse, inputs: (out.to_sparse(), lse), "out has layout torch.sparse_coo, expected a strided tensor"),
+        (lambda out, lse, inputs: (out, lse + 0j), "lse has dtype torch.complex64, expected"),
     ],
     ids=[
         "too-few", "too-many", "no-tuple", "list", "none", "no-tensor", "transposed", "extra-axis", "dtype",
-        "lse-dtype", "device",
+        "lse-dtype", "device", "layout", "complex",
     ],
 )  # fmt: skip
 def test_structure(body, message):
     assert_fails(judged(body), "structure", message)
+
+
+@pytest.mark.filterwarnings("error")
+def test_outputs_that_autograd_follows_are_numbers_like_others():
+    assert judged(lambda out, lse, inputs: (out.requires_grad_(), lse.requires_grad_())).status == "PASS"
 
 
 def test_the_lse_is_not_expected_of_one_who_declares_none():

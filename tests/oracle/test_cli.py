@@ -175,6 +175,8 @@ def test_nothing_in_common_is_exit_2(check):
         (["--json", "-", "--junit", "-"], "stdout takes one document"),
         (["--json", "/no/such/folder/x.json"], "no folder /no/such/folder; make it first"),
         (["--junit", "."], "expected a file name, got a folder"),
+        (["--list", "--json", "x.json"], "--list: does not go with --json; it only prints ids"),
+        (["--impl", "m:f", "--operator", "*"], "--impl m:f: expected the name of one operator beside it, got '*'"),
     ],
     ids=lambda value: value[1][:30] if isinstance(value, list) else "",
 )  # fmt: skip

@@ -164,6 +164,10 @@ def test_a_pooling_indexer_is_left_out(write):
     ("changes", "words"),
     [
         ({"num_attention_heads": 0}, "'num_attention_heads': expected a whole number of at least 1, got 0"),
+        (
+            {"num_attention_heads": 2**31},
+            "a whole number of at least 1 and at most 2147483647, got 2147483648",
+        ),
         ({"kv_lora_rank": -512}, "'kv_lora_rank': .*got -512"),
         ({"v_head_dim": "256"}, "'v_head_dim': .*got '256'"),
         ({"v_head_dim": 256.0}, "'v_head_dim': .*got 256.0"),

@@ -4,11 +4,15 @@ import json
 
 import pytest
 
+from attnoracle.optimized.catalogue import IMPLEMENTATIONS
 from attnoracle.optimized.contract import Contract
+from attnoracle.optimized.implementation import Implementation
 from attnoracle.oracle.fleet.confinement import Confinement
 from attnoracle.oracle.guests import known, probed, probing
+from attnoracle.oracle.guests.concerns import concerns
 from attnoracle.oracle.guests.contract_file import read
-from attnoracle.oracle.guests.external import external
+from attnoracle.oracle.guests.external import default_contract, external
+from attnoracle.oracle.operators import OPERATORS
 
 ODD = '''
 import itertools
@@ -79,6 +83,7 @@ def test_what_a_kernel_does_is_proposed_and_what_nobody_asked_is_unknown(here, h
     assert found.notes["exp_error"].startswith("unknown") and found.notes["batch_invariant"].startswith(
         "unknown: no diff"
     )
+    assert not {"topk_order", "mask_rest", "causal_alignment", "empty_side"} & set(found.notes), "of other operators"
     (home / "found.toml").write_text(found.toml())
     again = read("found.toml")
     assert (again.contract, again.limits.dtypes, again.operator) == (contract, found.dtypes, "sparse_mqa")
@@ -100,6 +105,30 @@ def test_conventions_of_flashinfer_are_recognised(here, home):
     assert (found.lse_base, found.empty_out, found.empty_lse) == ("2", "zero", "sentinel")
     found = probing.propose(known.admit(external("base_2:merge", "merge_lse")), device="cpu").contract
     assert (found.lse_base, found.deterministic) == ("2", True)
+
+
+def test_what_ran_on_no_dtype_is_said_once(monkeypatch):
+    """What concerns other operators is no field of it."""
+    default = default_contract("topk_select")
+    raising = Implementation("topk_select/raising", default, lambda facts: None, lambda: _raising)
+    monkeypatch.setattr(known, "find", lambda name: raising)
+    found = probing.proposed(raising.name, default, device="cpu", trusted=True)
+    assert found.toml().count("it ran on no dtype") == 1 and "topk_short" in found.notes
+    assert not {"scores", "probabilities", "empty_out"} & set(found.notes)
+
+
+def _raising(scores, ks, ke, *, k):
+    raise RuntimeError("no such kernel")
+
+
+@pytest.mark.parametrize("operator", [operator.name for operator in OPERATORS])
+def test_the_fields_that_concern_an_operator_hold_what_its_implementations_declare(operator):
+    """No shipped implementation departs from the default in a field that does not concern its operator."""
+    default = default_contract(operator).as_dict()
+    for one in IMPLEMENTATIONS:
+        if one.operator == operator:
+            departs = {name for name, value in one.contract.as_dict().items() if value != default[name]}
+            assert {name for name in departs if not concerns(name, operator)} == set(), one.name
 
 
 def test_a_probe_that_kills_its_process_leaves_the_others(home):

@@ -87,6 +87,14 @@ def machine(rules: Rules, deployment: Deployment, fault: LayerFault) -> Callable
                 self.run([*((number, 1) for number in open_), (self.fresh, length)])
                 self.fresh += 1
 
+        @precondition(lambda self: 0 < len(self.rig.lengths) < 5 and max(self.rig.lengths.values()) >= 4)
+        @rule(length=st.integers(1, 12), pages=st.sampled_from([1, 2, 5]))
+        def hit_a_prefix(self, length: int, pages: int) -> None:
+            donor = max(self.rig.lengths, key=lambda number: self.rig.lengths[number])
+            self.rig.adopt(self.fresh, donor, min(4 * pages, self.rig.lengths[donor] // 4 * 4))
+            self.fresh += 1
+            self.run([(self.fresh - 1, length)])
+
         @precondition(lambda self: len(self.rig.lengths) > 1)
         @rule(length=st.integers(1, 20))
         def start_over(self, length: int) -> None:

@@ -139,6 +139,12 @@ def is_scene(name: str) -> bool:
     return name.partition(":")[0] in KINDS
 
 
+def is_own(name: str) -> bool:
+    """Whether a subject is a layer of the user's: ``layer:my_pkg.layers:make``, where ``make(parts)`` makes one."""
+    kind, _, rest = name.partition(":")
+    return kind == "layer" and ":" in rest and not rest.startswith(_FAULT)
+
+
 def names(planted: bool = False) -> tuple[str, ...]:
     """Subjects that play sequences; the planted faults instead."""
     if not planted:
@@ -151,8 +157,13 @@ def names(planted: bool = False) -> tuple[str, ...]:
 
 
 def planted_in(name: str) -> Any | None:
-    """The planted fault of a subject; None for a right one. Raises BadInput for an unknown subject."""
+    """What stands in for the right layer or engine; None for a right one. Raises BadInput for an unknown subject."""
     kind, _, rest = name.partition(":")
+    if is_own(name):
+        from ..guests.target import resolve
+        from ..layer.fault import LayerFault
+
+        return LayerFault(name=rest, source="a layer of the user's", rules=(), make=resolve(rest))
     if rest.startswith(_FAULT):
         if kind == "layer":
             from ..layer.faults import layer_fault

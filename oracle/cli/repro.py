@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ..campaign.scenes import KINDS
+from ..campaign.scenes import KINDS, is_own
 from ..case import Case
 from ..device import settle
 from ..errors import BadInput
@@ -112,6 +112,11 @@ def _bundle(bundle: Bundle, names: Sequence[str], device: str, documents: Docume
     if bundle.case.operator in KINDS:
         from ..bundle.scene import replay_scene
 
+        if not names and is_own(bundle.implementation):
+            raise BadInput(
+                f"bundle {bundle.folder}: expected --implementation {bundle.implementation}; what a bundle names is "
+                "not imported by itself"
+            )
         result = replay_scene(bundle, names[0] if names else bundle.implementation, device)
     else:
         make = kernel(bundle, names[0] if names else "")

@@ -14,6 +14,7 @@ _DRAFTS = ((2, 50), (4, 61), (6, 70), (8, 83), (16, 90), (32, 101))
 #: Contexts of a power of two and one key more.
 _CONTEXTS = tuple((1 + i % 2, n + more) for i, n in enumerate((256, 512, 1024, 2048)) for more in (0, 1))
 _FEW = ragged((2, 40), (1, 65))
+_ONE = ragged((1, 33))
 _TOP = ragged((1, 2100))
 #: Options of the indexer all at once.
 _ALL = ("backwards", "compressed", "q-scale")
@@ -23,7 +24,7 @@ _LAST = ragged((3, 257), (2, 63), (2, 70), (1, 2113), (3, 67), (2, 0), (0, 9))
 SIZES: dict[str, dict[str, Row]] = {
     "dense_mha": {
         "drafts-and-contexts": Row(*ragged(*_DRAFTS, *_CONTEXTS, (2, 4096), (1, 4097), (64, 64)), "tagged", heads=1),
-        **{f"exactly-{heads}-heads": Row(*_FEW, heads=heads) for heads in (16, 32, 64, 128)},
+        **{f"exactly-{heads}-heads": Row(*_ONE, heads=heads) for heads in (16, 32, 64, 128)},
         "rows-of-128": Row(*ragged((128, 128)), heads=2),
         "decodes": Row(*ragged((1, 70), (1, 65), (1, 9), (1, 128), (1, 33)), heads=2),
         "climbing": Row(*ragged((128, 140), (33, 33), (2, 300)), "climbing", heads=2),
@@ -33,7 +34,7 @@ SIZES: dict[str, dict[str, Row]] = {
     },
     "masked_mha": {
         "drafts-and-contexts": Row(*ragged(*_DRAFTS, *_CONTEXTS, (2, 4096), (1, 4097)), "tagged", topk=60, heads=1),
-        **{f"exactly-{heads}-heads": Row(*_FEW, topk=12, heads=heads) for heads in (16, 32, 64, 128)},
+        **{f"exactly-{heads}-heads": Row(*_ONE, topk=12, heads=heads) for heads in (16, 32, 64, 128)},
         "decodes": Row(*ragged((1, 70), (1, 65), (1, 9), (1, 128), (1, 33)), topk=20, heads=2),
         "prefills-behind-a-decode": Row(*ragged((1, 33), (9, 70), (3, 20)), "randn", ("dense-mask",), 20, 2),
         "climbing": Row(*ragged((128, 140), (33, 33), (2, 300)), "climbing", topk=30, heads=2),
@@ -48,8 +49,10 @@ SIZES: dict[str, dict[str, Row]] = {
         "top-1024-of-64-heads": Row(*ragged((1, 1500)), "randn", (), 1024, 64),
         **{f"{heads}-heads-of-tiles": Row(*_FEW, "randn", ("ds-mla",), 33, heads) for heads in (8, 32, 128)},
         **{f"{heads}-heads-plain": Row(*_FEW, "randn", (), 33, heads, "e4m3") for heads in (8, 32, 128)},
-        "queries-of-tiles": Row(*ragged((20, 70)), "randn", ("ds-mla", "pages"), 300, 8),
-        "queries-plain": Row(*ragged((20, 400)), "randn", ("pages",), 300, 8, "e4m3"),
+        "slots-of-tiles": Row(*ragged((1, 310)), "randn", ("ds-mla", "pages"), 300, 8),
+        "slots-plain": Row(*ragged((1, 310)), "randn", ("pages",), 300, 8, "e4m3"),
+        "queries-of-tiles": Row(*ragged((18, 40)), "randn", ("ds-mla", "pages"), 20, 8),
+        "queries-plain": Row(*ragged((18, 40)), "randn", ("pages",), 20, 8, "e4m3"),
         "leading-tiles": Row(*ragged((4, 400)), "randn", ("leading",), 320, 16),
         "lengths-of-many-slots": Row(*ragged((40, 300)), "randn", ("lengths",), 160, 8),
         "islands": Row(*ragged((4, 900), (1, 200)), "randn", ("islands",), 320, 16),

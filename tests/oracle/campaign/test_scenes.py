@@ -178,6 +178,31 @@ def test_a_bundle_of_a_sequence_tells_its_steps_and_is_played_again(attnoracle, 
     assert code == 2 and "another hash" in err
 
 
+OWN = """
+from attnoracle.reference.layer import SparseMLALayer
+
+class Halves(SparseMLALayer):
+    def attend_mqa(self, query, metadata, tokens, trace):
+        return super().attend_mqa(query, metadata, tokens, trace) / 2
+"""
+
+
+def test_a_layer_of_the_users_is_a_subject(attnoracle, tmp_path):
+    (tmp_path / "own_layers.py").write_text(OWN)
+    wrong, right = (f"layer:{tmp_path}/own_layers.py:{name}" for name in ("Halves", "SparseMLALayer"))
+    assert searched([wrong], []) == (wrong,) and drawn(wrong, Random(0)).operator == "layer"
+    assert play(Case.parse(LAYER), right).status == "PASS"
+    verdict = play(Case.parse(LAYER), wrong)
+    assert verdict.status == "FAIL" and verdict.reason.startswith("differential: step 2")
+    folder = write_scene(tmp_path / "bundle", verdict)
+    code, _, err = attnoracle("repro", str(folder), "--device", "cpu")
+    assert code == 2 and "not imported by itself" in " ".join(err.split())
+    code, out, _ = attnoracle("repro", str(folder), "--device", "cpu", "-i", right)
+    assert code == 0 and "the failure is gone" in out
+    with pytest.raises(BadInput, match="no_such"):
+        searched(["layer:no_such_module:make"], [])
+
+
 def test_a_layer_that_raises_is_an_error_with_its_words(monkeypatch):
     from attnoracle.oracle.layer.rig import Rig
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -16,6 +17,7 @@ from ..fleet.protocol import Engine
 from ..fleet.worker import Pair
 from ..records.ledger import Known, apply
 from ..reports.page import Attached
+from ..reports.plain import plural
 from ..reports.progress import progress
 from ..reports.summary import Summary
 from ..verdict import STATUSES, Status, Verdict
@@ -103,10 +105,20 @@ def judge(
                 journal.add(verdict)
                 advance(verdict)
 
-            drive(engine, left, on_result=lambda i, verdict: None, on_done=done)
+            try:
+                drive(engine, left, on_result=lambda i, verdict: None, on_done=done)
+            except KeyboardInterrupt:
+                _say_interrupted(sum(pair in journal.verdicts for pair in pairs), len(pairs), resume)
+                raise
         verdicts = [journal.verdicts[pair] for pair in pairs]
     outcome = apply(ledger, verdicts, datetime.now(UTC).date()) if ledger else None
     return verdicts, Summary.of(verdicts, time.monotonic() - started, outcome, resumed=len(pairs) - len(left))
+
+
+def _say_interrupted(there: int, all_: int, resume: str | None) -> None:
+    """What Ctrl-C leaves; typer ends the command without a word."""
+    kept = f"{resume} has them, and the same command goes on" if resume else "with --resume FILE they would be kept"
+    print(f"\nattnoracle: interrupted after {there} of {plural(all_, 'verdict')}; {kept}", file=sys.stderr)
 
 
 def joined(runs: Sequence[tuple[list[Verdict], Summary]]) -> tuple[list[Verdict], Summary]:

@@ -155,7 +155,7 @@ def _why(record: Mapping[str, Any]) -> dict[str, Any]:
                 "words": _cut(str(idea["words"])),
                 "stage": line(str(idea["stage"])),
                 "fits": bool(idea["fits"]),
-                "same": line("; ".join(str(other["words"]) for other in idea["same_here"][:3])),
+                "same": line(" ".join(str(other["words"]) for other in idea["same_here"][:3])),
             }
             for idea in record["hypotheses"]
         ],

@@ -249,11 +249,15 @@ def test_bad_input_found_while_checking_is_exit_2(check, outcomes):
     assert (code, err) == (2, "attnoracle: unknown kind 'rand'; nearest: randn\n")
 
 
-def test_ctrl_c_is_exit_130(check, outcomes):
+def test_ctrl_c_is_exit_130_and_says_what_is_kept(check, outcomes, tmp_path):
     outcomes["dense_mha/sdpa-math"] = KeyboardInterrupt()
-    code, out, err = check()
+    code, out, err = check("-i", "dense_mha/*")
     assert (code, out) == (130, "")
     assert "Traceback" not in err
+    assert "attnoracle: interrupted after 0 of" in err and err.endswith("with --resume FILE they would be kept\n")
+    state = str(tmp_path / "state")
+    err = check("-i", "sparse_mqa/gather", "-i", "dense_mha/*", "--resume", state)[2]
+    assert err.endswith(f"{state} has them, and the same command goes on\n")
 
 
 def test_a_closed_pipe_is_no_failure(check, monkeypatch):

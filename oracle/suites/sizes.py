@@ -19,7 +19,7 @@ _TOP = ragged((1, 2100))
 #: Options of the indexer all at once.
 _ALL = ("backwards", "compressed", "q-scale")
 _PREFIX = ragged((2, 190), (2, 64), (2, 140), (2, 30))
-_LAST = ragged((3, 257), (2, 63), (2, 70), (1, 2113), (3, 67), (2, 0), (0, 9))
+_LAST = ragged((3, 257), (2, 63), (2, 70), (1, 2113), (3, 67), (2, 0))
 
 SIZES: dict[str, dict[str, Row]] = {
     "dense_mha": {
@@ -53,6 +53,7 @@ SIZES: dict[str, dict[str, Row]] = {
         "slots-plain": Row(*ragged((1, 310)), "randn", ("pages",), 300, 8, "e4m3"),
         "queries-of-tiles": Row(*ragged((18, 40)), "randn", ("ds-mla", "pages"), 20, 8),
         "queries-plain": Row(*ragged((18, 40)), "randn", ("pages",), 20, 8, "e4m3"),
+        "more-slots-than-rows": Row(*ragged((3, 20)), "randn", (), 64, 8),
         "leading-tiles": Row(*ragged((4, 400)), "randn", ("leading",), 320, 16),
         "lengths-of-many-slots": Row(*ragged((40, 300)), "randn", ("lengths",), 160, 8),
         "islands": Row(*ragged((4, 900), (1, 200)), "randn", ("islands",), 320, 16),
@@ -78,6 +79,7 @@ SIZES: dict[str, dict[str, Row]] = {
         },
         "keys-of-whole-tiles": Row(*ragged((126, 128), (2, 256)), heads=4),
         "windows-far-and-empty": Row(*_LAST, heads=4),
+        "last-request-without-queries": Row(*ragged((3, 40), (0, 9)), heads=4),
         "powers": Row(*ragged((9, 70), (4, 33)), "powers", heads=8),
     },
     "paged_indexer_scores": {

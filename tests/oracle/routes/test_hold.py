@@ -76,14 +76,14 @@ def vectorised(queries: Sequence[int], lengths: Sequence[int]) -> str:
     return "masked_mha" if int(bytes_) <= 128 << 20 else "sparse_mqa"
 
 
-def held(router: Callable[[Sequence[int], Sequence[int]], str], batches: int = 500) -> Held:
+def held(router: Callable[[Sequence[int], Sequence[int]], str], batches: int = 250) -> Held:
     return hold(router, RULES, GLM, batches=batches)
 
 
 @pytest.mark.parametrize("right", [router, vectorised])
 def test_right_routers_in_several_styles(right: Callable[[Sequence[int], Sequence[int]], str]) -> None:
     found = held(right)
-    assert found.differences == () and found.batches > 500
+    assert found.differences == () and found.batches > 250
 
 
 WRONG = (
@@ -107,7 +107,7 @@ WRONG = (
 
 @pytest.mark.parametrize("wrong", WRONG)
 def test_a_wrong_router_is_seen(wrong: str) -> None:
-    found = held(partial(router, wrong=wrong), 1500 if wrong == "every-row" else 500)
+    found = held(partial(router, wrong=wrong), 1500 if wrong == "every-row" else 250)
     assert found.wrong and found.differences, wrong
 
 

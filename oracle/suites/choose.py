@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 from ...fixtures import PATH
 from ..case import Case
@@ -10,8 +11,10 @@ from ..config import load
 from ..errors import unknown
 from ..geometry import Geometry
 from .full import at_edges, full
+from .pairs import pair_cases
 from .production import production
 from .quick import TABLE, quick
+from .reach import reach_cases
 from .row import Row, cases
 
 SUITES: dict[str, Callable[[int], Iterator[Case]]] = {"quick": quick, "full": full, "production": production}
@@ -51,6 +54,9 @@ def geometry_cases(name: str, geometry: str, seed: int = 0) -> tuple[Case, ...]:
         for operator, rows in at_edges(geometry).items():
             if operator not in INDEXED or dims.index_head_dim is not None:
                 found += cases(geometry, operator, rows, 0, seed + 1000)
+        for case in (*reach_cases(seed + 3000), *pair_cases(seed + 4000)):
+            if case.operator not in (*INDEXED, "write_index", "gather_index") or dims.index_head_dim is not None:
+                found.append(replace(case, geometry=geometry))
     return tuple(found)
 
 

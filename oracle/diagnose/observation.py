@@ -17,6 +17,7 @@ from ..calling.once import answer_of, run_once
 from ..case import Case
 from ..check import drawn
 from ..faults.simulated import simulated
+from ..faults.simulated.sites import probabilities_in
 from ..inputs import Inputs
 from ..operators import operator as by_name
 from .distance import Gap, gap
@@ -63,7 +64,9 @@ class Observation:
     def predicted(self, predict: Callable[..., Any]) -> Answer:
         """What a hypothesis returns, by output name, fp64."""
         if self.operator not in LAYOUTS:
-            return normalised(named_outputs(self.operator, predict(**self.arguments)), Contract(), self.expected.exact)
+            with probabilities_in(self.contract.probabilities):
+                outputs = predict(**self.arguments)
+            return normalised(named_outputs(self.operator, outputs), Contract(), self.expected.exact)
         op = by_name(self.operator)
         inputs = self._fresh(op.writes) if op.writes and self.draw else self.inputs
         with guarded_allocations("nan"):
@@ -122,7 +125,9 @@ def observed(
         answer = as_answer(case.operator, a, [outputs.get(name) for name in op.outputs], contract)
         return Observation(case, contract, inputs, answer, expected, right, draw=draw, right_outputs=right_outputs)
     expected = expectation(case.operator, a, contract)
-    right = normalised(named_outputs(case.operator, kernel(**a)), Contract(), expected.exact)
+    with probabilities_in(contract.probabilities):
+        right_outputs = kernel(**a)
+    right = normalised(named_outputs(case.operator, right_outputs), Contract(), expected.exact)
     return Observation(case, contract, inputs, normalised(outputs, contract, expected.exact), expected, right)
 
 

@@ -126,7 +126,7 @@ def _tried(seen: Observation, whole: Gap, hypotheses: Iterable[Hypothesis], know
 
 def _answer(seen: Observation, hypothesis: Hypothesis, known: Known | None) -> Answer | None:
     """What a hypothesis returns; None if it cannot be computed here, or returns what a right kernel does."""
-    key = hypothesis.name + hypothesis.words
+    key = f"{hypothesis.name}{hypothesis.words}{seen.contract.probabilities}"
     if known is not None and hypothesis.fixed and key in known:
         return known[key]
     try:

@@ -7,7 +7,9 @@ dense attention, queries of sparse attention), ``R`` the rows that share a key t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,9 +26,26 @@ def rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
     return x.to(dtype).to(x.dtype)
 
 
+#: Format of the probabilities of the kernel that is being explained; None: that of what it reads.
+_DECLARED: ContextVar[torch.dtype | None] = ContextVar("declared", default=None)
+_FORMATS = {"bf16": torch.bfloat16, "fp16": torch.float16, "fp32": torch.float32}
+
+
+@contextmanager
+def probabilities_in(declared: str | None) -> Iterator[None]:
+    """Simulated kernels round their probabilities to the declared format meanwhile, as far as it is one of torch's
+    that needs no scale."""
+    token = _DECLARED.set(_FORMATS.get(declared or ""))
+    try:
+        yield
+    finally:
+        _DECLARED.reset(token)
+
+
 def narrow(dtype: torch.dtype) -> torch.dtype:
-    """Format of the unnormalised probabilities of a kernel that reads ``dtype``: its own, bf16 for one-byte inputs."""
-    return torch.bfloat16 if dtype.itemsize == 1 else dtype
+    """Format of the unnormalised probabilities of a kernel that reads ``dtype``: the one declared (see
+    ``probabilities_in``) or its own, bf16 for one-byte inputs."""
+    return _DECLARED.get() or (torch.bfloat16 if dtype.itemsize == 1 else dtype)
 
 
 def mask_bits(mask: Tensor, request: int, rows: Tensor, cols: Tensor) -> Tensor:

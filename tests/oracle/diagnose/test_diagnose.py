@@ -2,6 +2,7 @@
 
 import json
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from attnoracle.oracle.cause.again import fails_later
 from attnoracle.oracle.check import check
 from attnoracle.oracle.cli.app import main
 from attnoracle.oracle.diagnose import diagnose, diagnosis
+from attnoracle.oracle.diagnose.dictionary import tiled
 from attnoracle.oracle.diagnose.errormap import error_maps, strip
 from attnoracle.oracle.diagnose.observation import observe
 from attnoracle.oracle.diagnose.probes import locate
@@ -160,6 +162,24 @@ def test_the_convention_that_the_judge_found_is_the_cause():
 def _unordered(scores, ks, ke, *, k):
     (right,) = simulated("topk_select")(scores=scores, ks=ks, ke=ke, k=k)
     return (torch.cat((right[:, 1:2], right[:, :1], right[:, 2:]), 1),)
+
+
+def test_ideas_are_computed_in_the_declared_format_of_the_probabilities():
+    """A kernel that keeps them in fp32 is no nearer to an idea that rounds them to bf16 than to a wrong one."""
+
+    def kernel(q, kv, indices, *, scale, value_dim, **further):
+        from attnoracle.reference import sparse_mqa
+
+        out, lse = sparse_mqa(q, kv, indices[:, : indices.shape[1] // 16 * 16], scale=scale, value_dim=value_dim)
+        return out.to(q.dtype), lse.float()
+
+    mine = Implementation("sparse_mqa/x", Contract(probabilities="fp32"), lambda facts: None, lambda: kernel)
+    case = Case.parse("sparse_mqa:tiny:h4:q3,2:k70,58:top40:bf16:randn:contiguous:-:s0")
+    seen = observe(case, mine)
+    idea = next(one for one in tiled("sparse_mqa") if one.words.startswith("Only whole tiles of slots are visited (ti"))
+    assert seen.deviation().off > 100 and seen.gap(seen.predicted(idea.predict)).off == 0
+    bf16 = replace(seen, contract=Contract())
+    assert seen.gap(bf16.predicted(idea.predict)).off > 10
 
 
 def test_a_right_kernel_and_one_that_raises():

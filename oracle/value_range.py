@@ -8,7 +8,12 @@ from .case import Case
 #: Formats with less range than bf16 and fp32.
 _NARROW = ("fp16", "e4m3", "e5m2")
 #: Fields of a contract that name the format of values, or of sums of them; scores of ``powers`` are ordinary.
-_OF_VALUES = ("accumulator", "partials", "output", "dequantised")
+_OF_VALUES = {
+    "accumulator": "sums",
+    "partials": "partial results",
+    "output": "results",
+    "dequantised": "dequantised values",
+}
 
 
 def leaves_range(case: Case, contract: Contract) -> str | None:
@@ -16,8 +21,9 @@ def leaves_range(case: Case, contract: Contract) -> str | None:
     format, and partial results that are declared to be fp16 may well overflow there."""
     if case.kind != "powers":
         return None
-    for name in _OF_VALUES:
+    for name, what in _OF_VALUES.items():
         held = getattr(contract, name)
-        if held in _NARROW and (case.dtype != held or name == "accumulator"):
-            return f"its contract keeps the {name} in {held}, whose range values of kind powers leave"
+        used = name != "dequantised" or "ds-mla" in case.options
+        if used and held in _NARROW and (case.dtype != held or name == "accumulator"):
+            return f"its contract keeps {what} in {held}, whose range values of kind powers leave"
     return None

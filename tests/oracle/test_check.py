@@ -372,7 +372,7 @@ def test_a_contract_of_less_range_is_not_put_to_values_beyond_it():
     case = Case.parse("dense_mha:glm-5:h2:q3:k9:bf16:powers:contiguous:-:s0")
     for field in ("partials", "output", "accumulator"):
         assert "in fp16" in leaves_range(case, Contract(**{field: "fp16"}))
-    assert leaves_range(case, Contract(partials="bf16", probabilities="fp16")) is None
+    assert leaves_range(case, Contract(partials="bf16", probabilities="fp16", dequantised="fp16")) is None
     assert leaves_range(replace(case, dtype="fp16"), Contract(output="fp16")) is None
     assert leaves_range(replace(case, kind="randn"), Contract(partials="fp16")) is None
     assert check(replace(CASE, kind="powers"), implementation(right, partials="fp16")).status == "UNSUPPORTED"

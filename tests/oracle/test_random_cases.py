@@ -99,14 +99,14 @@ def test_what_is_drawn_reaches_every_kind_and_option(operator):
         return [name for name, there in found.items() if not there]
 
     @settings(
-        derandomize=True, deadline=None, max_examples=420, suppress_health_check=list(HealthCheck),
+        derandomize=True, deadline=None, max_examples=600, suppress_health_check=list(HealthCheck),
         phases=[Phase.generate],
     )  # fmt: skip
     @given(cases(operator))
     def collect(case):
         assert Case.parse(case.id) == case
         assert set(case.options) <= options and case.kind in KINDS[operator]
-        if len(seen) == 420 or (len(seen) % 40 == 0 and not missing()):
+        if len(seen) == 600 or (len(seen) % 40 == 0 and not missing()):
             raise Enough  # in Hypothesis' repetition of the last one too
         seen.append(case)
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from . import attention, latent_cache, patterns, rng
 from .dense import draw
 from .options import cache_format_of, pattern_of
-from .poison import poison, poison_of
+from .poison import huge_key, poison, poison_of
 from .site import Site
 
 #: Rows that belong to no request, the first and the last row among them.
@@ -146,7 +146,7 @@ def _fill_cache(site: Site, form: attention.Form, row: Tensor, picked: Selection
         else site.arena.allocate("kv", shape, stored)
     )
     name = poison_of(case.options, case.seed)
-    plain = poison(name, case.seed, "kv", form.width, site.dtype)
+    plain = poison(name, case.seed, "kv", form.width, site.dtype, huge_key(case.kind, form.powers[0]))
 
     def place(rows: Tensor, values: Tensor) -> None:
         target = kv if cache_format == "model" else kv.view(torch.uint8)

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from . import rng, scores
 from .paged import first_of_each
-from .poison import poison, poison_of
+from .poison import HUGE_SCALE, poison, poison_of
 from .ranking import place_weights
 from .site import Site
 
@@ -79,7 +79,7 @@ def _fill_cache(site: Site, table: Tensor, count: int, offset: int, width: int) 
     scale = cache[:, PAGE * width :].view(torch.float32)
     name = poison_of(case.options, case.seed)
     bad = poison(name, case.seed, "k", width, torch.float8_e4m3fn)
-    spoilt = poison(name, case.seed, "k-scale", 1, torch.float32)
+    spoilt = poison(name, case.seed, "k-scale", 1, torch.float32, HUGE_SCALE[torch.float8_e4m3fn])
     start = offset if far else 0
 
     def poisoned(first: int, last: int) -> None:

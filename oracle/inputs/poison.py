@@ -17,8 +17,11 @@ from . import rng
 #: From token or row numbers [m] to fp32 poison [m, width].
 Poison = Callable[[Tensor], Tensor]
 POISONS = ("nan", "huge", "stale")
-#: Finite in every format, and far from the overflow of an fp32 dot product with ordinary values.
+#: Finite in every format, and far from the overflow of an fp32 dot product with ordinary values: a kernel may add -inf
+#: to the score of what it leaves out, and infinity would make that NaN.
 HUGE = {torch.float16: 60000.0, torch.float8_e4m3fn: 448.0}
+#: Of scales of keys: beside huge keys the least that is seen, beside codes far from overflow too.
+HUGE_SCALE = {torch.float8_e4m3fn: 1e25}
 
 
 def poison_of(options: tuple[str, ...], seed: int, allowed: tuple[str, ...] = POISONS) -> str:
@@ -29,7 +32,12 @@ def poison_of(options: tuple[str, ...], seed: int, allowed: tuple[str, ...] = PO
     return allowed[(rng.key(seed, "poison") & 0xFFFF) % len(allowed)]
 
 
-def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype) -> Poison:
+def huge_key(kind: str, least: int) -> float:
+    """What ``huge`` keys hold where ``dtype`` has no bound of its own: queries of ``powers`` are up to 2**-least."""
+    return 1e30 * 2.0**least if kind == "powers" else 1e30
+
+
+def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype, huge: float = 1e30) -> Poison:
     """The poison ``name`` for a tensor of ``dtype``."""
 
     def rows(number: Tensor) -> Tensor:
@@ -38,7 +46,7 @@ def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype) -> P
         if name == "nan":
             return torch.full((len(number), width), float("nan"), device=number.device)
         if name == "huge":
-            return rng.signs(rng.key(seed, f"{role}-poison"), *place) * HUGE.get(dtype, 1e30)
+            return rng.signs(rng.key(seed, f"{role}-poison"), *place) * HUGE.get(dtype, huge)
         return rng.normal(rng.key(seed, f"{role}-poison"), *place)
 
     return rows

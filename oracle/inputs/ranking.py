@@ -6,8 +6,9 @@ import torch
 from torch import Tensor
 
 from . import rng, scores
-from .poison import poison, poison_of
+from .poison import HUGE_SCALE, huge_key, poison, poison_of
 from .site import Site
+from .tensors import POWERS
 
 
 def windows(site: Site) -> tuple[Tensor, Tensor]:
@@ -36,7 +37,7 @@ def indexer_scores(site: Site) -> dict[str, object]:
     q = site.arena.allocate("q", (case.queries, case.heads, width), site.dtype)
     form = (case.heads, width, case.dtype)
     rng.fill(q, lambda a, b: scores.index_vectors(case.kind, "q", case.seed, batch.q[a:b], *form))
-    bad = poison(name, case.seed, "k", width, site.dtype)
+    bad = poison(name, case.seed, "k", width, site.dtype, huge_key(case.kind, POWERS[case.dtype][0]))
     k = site.arena.allocate("k", (case.keys, width), site.dtype)
 
     def keys(start: int, stop: int) -> Tensor:
@@ -46,7 +47,8 @@ def indexer_scores(site: Site) -> dict[str, object]:
 
     rng.fill(k, keys)
     scale = scores.key_scales(case.kind, case.seed, batch.k)
-    spoilt = poison(name, case.seed, "k-scale", 1, torch.float32)(batch.k.number)[:, 0]
+    huge = HUGE_SCALE.get(site.dtype, 1.0)
+    spoilt = poison(name, case.seed, "k-scale", 1, torch.float32, huge)(batch.k.number)[:, 0]
     site.arena.place("k_scale", torch.where(seen, scale, spoilt))
     place_weights(site, width)
     _place_windows(site)

@@ -39,14 +39,11 @@ def scene_classes(case: Case) -> Classes:
     known: dict[str, int] = {}
     kinds = []
     for number, turn in enumerate(scene.turns, 1):
-        for name in turn.preempted:
-            del known[name]
-        known |= {name: count for _, count, name in turn.adopted}
+        cached, known = turn.before(known), turn.after(known)
         requests = []
         for name, count in turn.queries:
-            requests.append(Request(count, known.get(name, 0), False if "decode" in turn.flags else None))
-            found["lengths"].add(_request(count, known.get(name, 0), scene.topk))
-            known[name] = known.get(name, 0) + count
+            requests.append(Request(count, cached.get(name, 0), False if "decode" in turn.flags else None))
+            found["lengths"].add(_request(count, cached.get(name, 0), scene.topk))
         ids = tuple(ord(name) for name, _ in turn.queries)
         forced = replace(deployment, force_mqa=deployment.force_mqa or "force" in turn.flags)
         step = StepBatch(step=number, ids=ids, batch=Batch(tuple(requests))).arranged(rules, forced)

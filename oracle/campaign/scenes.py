@@ -13,7 +13,7 @@ runs on, its lengths are new tokens and open tokens of each step, and its option
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
@@ -55,6 +55,18 @@ class Turn:
         hits = [f"{donor}{count}-{name}" for donor, count, name in self.adopted]
         return [*self.flags, *(f"-{name}" for name in self.preempted), *hits, *new]
 
+    def before(self, known: Mapping[str, int]) -> dict[str, int]:
+        """Cached tokens of the requests that are open when the turn is taken, from those after the turn before it."""
+        kept = {name: count for name, count in known.items() if name not in self.preempted}
+        return kept | {name: count for _, count, name in self.adopted}
+
+    def after(self, known: Mapping[str, int]) -> dict[str, int]:
+        """The same when it was taken."""
+        found = self.before(known)
+        for name, count in self.queries:
+            found[name] = found.get(name, 0) + count
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class Scene:
@@ -72,11 +84,7 @@ class Scene:
         known: dict[str, int] = {}
         q_lens, k_lens = [], []
         for turn in self.turns:
-            for name in turn.preempted:
-                known.pop(name, None)
-            known |= {name: count for _, count, name in turn.adopted}
-            for name, count in turn.queries:
-                known[name] = known.get(name, 0) + count
+            known = turn.after(known)
             q_lens.append(sum(count for _, count in turn.queries))
             k_lens.append(sum(known.values()))
         lines = [list(self.setting), *(turn.words for turn in self.turns)]
@@ -212,11 +220,7 @@ def drawn(name: str, rng: Random) -> Case:
     turns: list[Turn] = []
     for _ in range(rng.randint(1, STEPS)):
         turn = rng.choice(list(_turns(kind, known, rng)))
-        for gone in turn.preempted:
-            del known[gone]
-        known |= {name: count for _, count, name in turn.adopted}
-        for request, count in turn.queries:
-            known[request] = known.get(request, 0) + count
+        known = turn.after(known)
         turns.append(turn)
     return Scene(kind, model, rng.choice(_TOPK[kind]), setting, tuple(turns)).case()
 

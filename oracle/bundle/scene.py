@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 from pathlib import Path
 from typing import Any
 
 from ..campaign.scene_play import Told, play, steps
 from ..campaign.scenes import Scene
 from ..case import Case
-from ..cause.signature import signature
 from ..environment import environment
-from ..records.verdict_json import case_record, verdict_record
+from ..records.verdict_json import verdict_record
 from ..reports.json_report import dumps
 from ..verdict import Verdict
 from .read import Bundle
 from .replay import Replay, outcome
-from .write import SCHEMA, VERSION
+from .write import device_of, store
 
 _SCRIPT = '''"""{name} fails on the sequence {case}
 
@@ -41,28 +39,14 @@ sys.exit(1 if broken else 0)
 def write_scene(folder: Path, verdict: Verdict, *, original: str = "") -> Path:
     """Write a bundle of a failing sequence into ``folder``; returns it."""
     case, name = verdict.case, verdict.implementation
-    folder.mkdir(parents=True, exist_ok=True)
-    script = _SCRIPT.format(name=name, case=case.id, first=0 if _captures(case) else 1)
     files = {
         "verdict.json": dumps(verdict_record(verdict)),
         "environment.json": dumps(environment()),
-        "steps.json": dumps({"steps": story(case, name, "cpu" if verdict.device == "cpu" else "cuda")}),
-        "repro.py": script,
+        "steps.json": dumps({"steps": story(case, name, device_of(verdict))}),
+        "repro.py": _SCRIPT.format(name=name, case=case.id, first=0 if _captures(case) else 1),
     }
-    record = {
-        "schema": {"name": SCHEMA, "version": VERSION},
-        "case": case_record(case),
-        "original": original or case.id,
-        "implementation": name,
-        "device": "cpu" if verdict.device == "cpu" else "cuda",
-        "sequence": True,
-        "signature": signature(verdict).as_list(),
-        "options": {},
-        "files": {one: hashlib.sha256(text.encode()).hexdigest() for one, text in files.items()},
-    }
-    for one, text in {**files, "bundle.json": dumps(record)}.items():
-        (folder / one).write_text(text, encoding="utf-8")
-    return folder
+    content = {one: text.encode() for one, text in files.items()}
+    return store(folder, verdict, content, original=original, sequence=True)
 
 
 def story(case: Case, name: str, device: str) -> list[dict[str, Any]]:
@@ -75,12 +59,8 @@ def story(case: Case, name: str, device: str) -> list[dict[str, Any]]:
         if _captures(case):
             found.append({"step": "capture", "setting": " ".join(scene.setting), **_told(next(told))})
         for number, turn in enumerate(scene.turns, 1):
-            for gone in turn.preempted:
-                known.pop(gone, None)
-            known |= {name: count for _, count, name in turn.adopted}
-            requests = [{"request": one, "new": new, "cached": known.get(one, 0)} for one, new in turn.queries]
-            for one, new in turn.queries:
-                known[one] = known.get(one, 0) + new
+            cached, known = turn.before(known), turn.after(known)
+            requests = [{"request": one, "new": new, "cached": cached.get(one, 0)} for one, new in turn.queries]
             flags = {"preempted": list(turn.preempted), "hits": list(turn.adopted), "flags": list(turn.flags)}
             found.append({"step": number, "requests": requests, **flags, **_told(next(told))})
             if found[-1]["broken"]:

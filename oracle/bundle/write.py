@@ -40,9 +40,8 @@ def write(
         raise BadInput(f"a bundle holds a failure; {verdict.implementation} on {verdict.case.id} is {verdict.status}")
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"bundle {folder}: expected a new or empty folder; name another or clear it")
-    folder.mkdir(parents=True, exist_ok=True)
-    device = "cpu" if verdict.device == "cpu" else "cuda"
-    inputs = drawn(verdict.case, device)
+    folder.mkdir(parents=True, exist_ok=True)  # a folder that cannot be made is told before anything runs
+    inputs = drawn(verdict.case, device_of(verdict))
     # Copied before the kernel runs: one that changes its inputs must not change the record of them.
     tensors = _packed(inputs.tensors) if _fits(inputs.tensors) else {}
     files: dict[str, bytes] = {
@@ -56,18 +55,42 @@ def write(
     if outputs:
         files["outputs.safetensors"] = save(outputs)
     files["repro.py"] = script(verdict, verdict.implementation, sequence=sequence).encode()
+    named, options = _names(implementation), inputs.options
+    return store(folder, verdict, files, original=original, sequence=sequence, names=named, options=options)
+
+
+def device_of(verdict: Verdict) -> str:
+    """``cpu`` or ``cuda``: where a verdict was given, without the name of the GPU."""
+    return "cpu" if verdict.device == "cpu" else "cuda"
+
+
+def store(
+    folder: Path,
+    verdict: Verdict,
+    files: Mapping[str, bytes],
+    *,
+    original: str,
+    sequence: bool,
+    names: Mapping[str, str] | None = None,
+    options: Mapping[str, object] | None = None,
+) -> Path:
+    """Write the files of a bundle and ``bundle.json``, which describes them; returns the folder.
+
+    ``names``: what a user has to name again; ``options``: those of the call.
+    """
     record = {
         "schema": {"name": SCHEMA, "version": VERSION},
         "case": case_record(verdict.case),
         "original": original or verdict.case.id,
         "implementation": verdict.implementation,
-        **_names(implementation),
-        "device": device,
+        **(names or {}),
+        "device": device_of(verdict),
         "sequence": sequence,
         "signature": signature(verdict).as_list(),
-        "options": inputs.options,
+        "options": options or {},
         "files": {name: hashlib.sha256(content).hexdigest() for name, content in files.items()},
     }
+    folder.mkdir(parents=True, exist_ok=True)
     for name, content in files.items():
         (folder / name).write_bytes(content)
     (folder / "bundle.json").write_text(dumps(record), encoding="utf-8")

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from . import rng
 from .batch import Tokens
+from .tensors import power_of
 
 #: Positions where tiles of 64 and 128 keys begin and end, beside the last one.
 EDGES = (0, 63, 64, 127, 128)
@@ -108,9 +109,7 @@ class Draw:
         """A power of two for every request and, where keys have heads, head: the least, 1 and the largest in turn."""
         head = torch.zeros_like(self.head) if self.form.shared else self.head
         choice = (self.name + head + (rng.key(self.form.seed, f"{role}-power") & 0xFF)) % 3
-        least, most = self.form.powers
-        exponent = torch.tensor([least, 0, most], device=choice.device)[choice] * sign
-        return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
+        return power_of(choice, self.form.powers, sign)
 
     def blank(self, role: str) -> Tensor:
         """Every third token of ``blank``, with all its heads; bool [m, 1, 1]."""

@@ -8,7 +8,7 @@ from torch import Tensor
 from . import attention, patterns, rng
 from .batch import Tokens
 from .options import pattern_of
-from .poison import Poison, huge_key, poison, poison_of
+from .poison import WIDE, Poison, huge_key, poison, poison_of
 from .site import Site
 
 #: Poison of keys that no query may see, unless forced: MHA kernels load whole tiles, and a weight of 0 times NaN is
@@ -60,7 +60,7 @@ def _packed(site: Site, seen: Tensor) -> None:
     shapes = {"q": (batch.q, form.width), "k": (batch.k, form.width), "v": (batch.k, form.value_width)}
     for role, (tokens, width) in shapes.items():
         target = arena.allocate(role, (len(tokens.name), case.heads, width), site.dtype)
-        huge = huge_key(case.kind, form.powers[0]) if role == "k" else 1e30
+        huge = huge_key(case.kind, form.powers[0]) if role == "k" else WIDE
         bad = poison(name, case.seed, role, case.heads * width, site.dtype, huge)
 
         def rows(start: int, stop: int, role: str = role, tokens: Tokens = tokens, bad: Poison = bad) -> Tensor:

@@ -20,6 +20,8 @@ POISONS = ("nan", "huge", "stale")
 #: Finite in every format, and far from the overflow of an fp32 dot product with ordinary values: a kernel may add -inf
 #: to the score of what it leaves out, and infinity would make that NaN.
 HUGE = {torch.float16: 60000.0, torch.float8_e4m3fn: 448.0}
+#: In formats of more range.
+WIDE = 1e30
 #: Of scales of keys: beside huge keys the least that is seen, beside codes far from overflow too.
 HUGE_SCALE = {torch.float8_e4m3fn: 1e25}
 
@@ -34,10 +36,10 @@ def poison_of(options: tuple[str, ...], seed: int, allowed: tuple[str, ...] = PO
 
 def huge_key(kind: str, least: int) -> float:
     """What ``huge`` keys hold where ``dtype`` has no bound of its own: queries of ``powers`` are up to 2**-least."""
-    return 1e30 * 2.0**least if kind == "powers" else 1e30
+    return WIDE * 2.0**least if kind == "powers" else WIDE
 
 
-def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype, huge: float = 1e30) -> Poison:
+def poison(name: str, seed: int, role: str, width: int, dtype: torch.dtype, huge: float = WIDE) -> Poison:
     """The poison ``name`` for a tensor of ``dtype``."""
 
     def rows(number: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import rng
 from .batch import Tokens
-from .tensors import POWERS
+from .tensors import POWERS, power_of
 
 
 def index_vectors(
@@ -41,9 +41,7 @@ def index_vectors(
 
 def _turned(seed: int, role: str, powers: tuple[int, int], *place: Tensor) -> Tensor:
     """The least of the powers of two, 1 or the largest by place, fp32."""
-    table = torch.tensor([powers[0], 0, powers[1]], device=place[0].device)
-    exponent = table[rng.integers(rng.key(seed, f"{role}-power"), 3, *place)]
-    return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
+    return power_of(rng.integers(rng.key(seed, f"{role}-power"), 3, *place), powers)
 
 
 def index_weights(kind: str, seed: int, tokens: Tokens, heads: int, width: int) -> Tensor:

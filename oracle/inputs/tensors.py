@@ -22,6 +22,12 @@ DTYPES: dict[str, torch.dtype] = {
 POWERS: dict[str, tuple[int, int]] = {"bf16": (-40, 40), "fp16": (-6, 6), "fp32": (-40, 40), "e4m3": (-2, 4)}
 
 
+def power_of(choice: Tensor, powers: tuple[int, int], sign: int = 1) -> Tensor:
+    """2 to the least power, 1 or 2 to the largest, as ``choice`` is 0, 1 or 2, exact in fp32; ``sign=-1`` inverts."""
+    exponent = torch.tensor([powers[0], 0, powers[1]], device=choice.device)[choice] * sign
+    return torch.ldexp(torch.ones_like(exponent, dtype=torch.float32), exponent)
+
+
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """Keyword tensors and options of one call of an operator."""

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ...optimized.contract import UNIT_ROUNDOFF
 from ...reference.layer import Parts, StepBatch
 from ...reference.mla import up_project
 from ...reference.routing import Deployment, Request
 from .evidence import Violation, to_ranges
 from .rig import Rig, StepResult
 
-#: Unit roundoff of fp64, in which the small layers compute.
-UNIT = 2.0**-53
+#: The small layers compute in fp64.
+UNIT = UNIT_ROUNDOFF["fp64"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

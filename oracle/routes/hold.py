@@ -102,8 +102,7 @@ def _smallest(router: Router, rules: Rules, deployment: Deployment, found: Diffe
     while going:
         going = False
         requests = found.batch.requests
-        fewer: list[tuple[tuple[Request, ...], int]] = [(requests, 0), (requests, 1)] if found.padding > 1 else []
-        fewer += [(requests, 0)] if found.padding == 1 else []
+        fewer: list[tuple[tuple[Request, ...], int]] = [(requests, n) for n in (0, 1) if n < found.padding]
         if len(requests) > 1:
             fewer += [((*requests[:n], *requests[n + 1 :]), found.padding) for n in range(len(requests))]
         for left, padding in fewer:

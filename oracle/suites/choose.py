@@ -18,7 +18,8 @@ from .reach import reach_cases
 from .row import Row, cases
 
 SUITES: dict[str, Callable[[int], Iterator[Case]]] = {"quick": quick, "full": full, "production": production}
-INDEXED = ("indexer_scores", "paged_indexer_scores", "topk_select")
+#: Operators that a geometry without an indexer has no cases of.
+INDEXED = ("indexer_scores", "paged_indexer_scores", "topk_select", "write_index", "gather_index")
 
 
 def suite(name: str, seed: int = 0) -> tuple[Case, ...]:
@@ -44,20 +45,15 @@ def geometry_cases(name: str, geometry: str, seed: int = 0) -> tuple[Case, ...]:
     if name not in SUITES:
         raise unknown("suite", name, SUITES)
     dims = load(geometry)
-    tables = {} if name == "production" else {operator: _cut(rows, dims) for operator, (rows, _) in TABLE.items()}
     found: list[Case] = []
-    for operator, rows in tables.items():
-        if operator not in INDEXED or dims.index_head_dim is not None:
-            heads = TABLE[operator][1]
-            found += cases(geometry, operator, rows, heads, seed)
+    if name != "production":
+        for operator, (rows, heads) in TABLE.items():
+            found += cases(geometry, operator, _cut(rows, dims), heads, seed)
     if name == "full":
         for operator, rows in at_edges(geometry).items():
-            if operator not in INDEXED or dims.index_head_dim is not None:
-                found += cases(geometry, operator, rows, 0, seed + 1000)
-        for case in (*reach_cases(seed + 3000), *pair_cases(seed + 4000)):
-            if case.operator not in (*INDEXED, "write_index", "gather_index") or dims.index_head_dim is not None:
-                found.append(replace(case, geometry=geometry))
-    return tuple(found)
+            found += cases(geometry, operator, rows, 0, seed + 1000)
+        found += [replace(case, geometry=geometry) for case in (*reach_cases(seed + 3000), *pair_cases(seed + 4000))]
+    return tuple(case for case in found if case.operator not in INDEXED or dims.index_head_dim is not None)
 
 
 def _cut(rows: tuple[Row, ...], dims: Geometry) -> tuple[Row, ...]:
